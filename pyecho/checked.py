@@ -81,8 +81,10 @@ def refuse_unknown(owner: type[Any], names: Iterable[str]) -> None:
     )
     near = difflib.get_close_matches(name, options, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(options)}"
-    if name in _GONE and name not in options:
+    if name in _GONE:
         hint = _GONE[name]
+        if hint.startswith("pass device=") and "device" not in options:
+            hint += " to pyecho.torch.EchoLoader"
     elif name in _OF_TORCH:
         hint = "pyecho.torch.EchoLoader has it"
     elif name == "sharding":
@@ -93,10 +95,14 @@ def refuse_unknown(owner: type[Any], names: Iterable[str]) -> None:
 
 
 _GONE = {
-    "capacity": "it is called shuffle_buffer=",
     "burst": "it is called slots_ahead=",
+    "capacity": "it is called shuffle_buffer=",
+    "device_augment": 'pass device=pyecho.torch.Device("cuda:0", augment=...)',
+    "device_dtype": 'pass device=pyecho.torch.Device("cuda:0", dtype=...)',
+    "echo_on": 'pass device=pyecho.torch.Device("cuda:0", echo=True)',
     "flatten": 'pass unbatch="lists"',
     "leases": "it is called held=",
+    "max_device_bytes": 'pass device=pyecho.torch.Device("cuda:0", max_bytes=...)',
     "memory": "pass pin_memory=True (pinned), False (pageable) or None (as the device needs it)",
     "pad": "give the leaf a pyecho.Field(..., pad=), in fields= or in the spec",
     "retries": "an item whose worker process died is made once more, then WorkerError names it",
@@ -104,7 +110,7 @@ _GONE = {
 }
 """Arguments that are gone, and what to do instead."""
 
-_OF_TORCH = ("device", "device_augment", "device_dtype", "echo_on", "group", "max_device_bytes")
+_OF_TORCH = ("device", "group")
 
 _OF_DATA_LOADERS = "batch_sampler generator persistent_workers prefetch_factor timeout"
 """Arguments of a `DataLoader` that have to do with where examples come from."""

@@ -55,10 +55,11 @@ def measure(device: torch.device, report: Report, progress: Progress, scale: Sca
     """Measure batches a second of both kinds of echo, with few and many leaves."""
     counts = {"host": scale.small.batches, "device": max(4, scale.small.batches // 20)}
 
-    def loader(leaves: int, echo_on: Any) -> pyecho.torch.EchoLoader:
+    def loader(leaves: int, place: str) -> pyecho.torch.EchoLoader:
         rows = {str(n): np.zeros((ROWS, ROW_BYTES // leaves), np.uint8) for n in range(leaves)}
+        there = pyecho.torch.Device(device, echo=place == "device")
         return pyecho.torch.EchoLoader(
-            rows, FACTOR, batch_size=BATCH, shuffle_buffer=256, device=device, echo_on=echo_on
+            rows, FACTOR, batch_size=BATCH, shuffle_buffer=256, device=there
         )
 
     title = f"Beside a thread of plain Python, batches of {BATCH} x {ROW_BYTES} bytes"
@@ -67,10 +68,10 @@ def measure(device: torch.device, report: Report, progress: Progress, scale: Sca
     )
     name = "a view of a host tensor, made and dropped"
     report.add(title, [Row(name, views["beside"], "views/s", views["alone"], "alone")])
-    for echo_on, leaves in itertools.product(("host", "device"), LEAVES):
-        count = counts[echo_on]
+    for place, leaves in itertools.product(counts, LEAVES):
+        count = counts[place]
         inside_us: dict[str, list[float]] = {where: [] for where in PLACES}
-        with loader(leaves, echo_on) as batches:
+        with loader(leaves, place) as batches:
             clocked = _Clocked(itertools.chain.from_iterable(itertools.repeat(batches)))
 
             def rate(
@@ -85,7 +86,7 @@ def measure(device: torch.device, report: Report, progress: Progress, scale: Sca
                 inside_us[where].append(clocked.inside_s / clocked.batches * 1e6)
                 return count / seconds
 
-            name = f'echo_on="{echo_on}", {leaves} leaves'
+            name = f"echoed on the {place}, {leaves} leaves"
             rates = interleaved(
                 f"beside plain Python, {name}",
                 scale.rounds,

@@ -63,8 +63,7 @@ def _measure_rows(
                 batch_size=rows.batch,
                 unbatch=True,
                 shuffle_buffer=rows.pool,
-                device=device,
-                echo_on="device" if place == "device" else "host",
+                device=pyecho.torch.Device(device, echo=place == "device"),
             )
             return iter(stack.enter_context(each))
 
@@ -96,7 +95,7 @@ def _measure_rows(
 
 
 def _name(factor: int, place: str) -> str:
-    return f'pyecho, echo_on="{place}", e = {factor}'
+    return f"pyecho, echoed on the {place}, e = {factor}"
 
 
 def _rows(rates: dict[str, Sample]) -> list[Row]:
@@ -137,8 +136,7 @@ def measure_bytes(device: torch.device, report: Report, progress: Progress, scal
             factor,
             batch_size=rows.batch,
             shuffle_buffer=rows.pool,
-            device=device,
-            echo_on="device" if place == "device" else "host",
+            device=pyecho.torch.Device(device, echo=place == "device"),
         )
         crossed = bytes_over_link(device, loader)
         stats = loader.stats()
@@ -146,7 +144,7 @@ def measure_bytes(device: torch.device, report: Report, progress: Progress, scal
         index = 0.0 if place == "host" else INDEX_BYTES * (1 + 1 / factor)
         measured.append(
             Row(
-                f'echo_on="{place}", e = {factor}, rows of {rows.row_bytes} bytes',
+                f"echoed on the {place}, e = {factor}, rows of {rows.row_bytes} bytes",
                 Sample(((crossed or stats.h2d_bytes) / stats.emitted,)),
                 "B",
                 Sample((limit + index,)),

@@ -61,7 +61,7 @@ def _measure_rows(
         batch_loader = pyecho.torch.EchoLoader(itertools.cycle(pinned), 1, device=device)
         loaders = {
             "batch echoing": batch_loader,
-            "example echoing": examples(device=device, echo_on="host"),
+            "example echoing": examples(device=device),
             "gathered on the host": examples(pin_memory=False),
         }
         iterators = {name: iter(stack.enter_context(each)) for name, each in loaders.items()}
@@ -90,14 +90,14 @@ def _measure_rows(
                 target=">= 0.97",
             ),
             Row(
-                f'example echoing, echo_on="host", e = {FACTOR}, {size}',
+                f"example echoing, e = {FACTOR}, {size}",
                 rates["example echoing"],
                 "GB/s",
                 both,
                 "the slower of raw pinned copies and the same loader without a device",
             ),
             Row(
-                f'example echoing, echo_on="host", e = {FACTOR}, {size}',
+                f"example echoing, e = {FACTOR}, {size}",
                 rates["example echoing"],
                 "GB/s",
                 raw_rate,

@@ -72,8 +72,7 @@ def run(
         batch_size=source.batch,
         unbatch=True,
         shuffle_buffer=source.batch,
-        device=device,
-        echo_on="device",
+        device=pyecho.torch.Device(device, echo=True),
     )
 
     def take(steps: int) -> None:

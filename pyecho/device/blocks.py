@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from pyecho import _core
+from pyecho import _core, cuda
 from pyecho._core import ConfigError, EchoError
 from pyecho.device.leaves import aligned, leaf_of, leaves_in, new_memory
-from pyecho.device.place import on_stream, relaxed_capture, stream_lent_to
+from pyecho.device.place import on_stream, stream_lent_to
 from pyecho.device.runtime import record, wait
 from pyecho.device.tensors import TorchAdapter, dtype_of, is_image
 from pyecho.items.spec import Field
@@ -70,10 +70,10 @@ class Blocks:
         if self._limit is not None and self.size_bytes > self._limit:
             raise ConfigError(
                 f"{self.count} batches of {size_bytes} bytes, and more, would be kept on "
-                f"{self.device}, but max_device_bytes is {self._limit}; lower batch_size or "
-                "prefetch, or raise max_device_bytes"
+                f"{self.device}, but Device(max_bytes=) is {self._limit}; lower batch_size "
+                "or prefetch, or raise it"
             )
-        with relaxed_capture():
+        with cuda.relaxed_capture():
             if _is_captured(self.device):  # nothing could wait for events of a capture
                 raise EchoError(
                     "this thread captures a CUDA graph, in which a loader cannot make its memory; "

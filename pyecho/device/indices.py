@@ -44,11 +44,9 @@ class Indices:
         return there
 
     def _make_ring(self, there: torch.Tensor) -> None:
-        with suppress(CudaError):  # no more can be pinned, or it is no device of CUDA's
+        with suppress(CudaError):  # no more can be pinned
             for _ in range(RING):
                 pinned = TorchAdapter.allocate(there.nbytes).view(torch.int64)
                 # From now on PyTorch keeps it until the stream is done with it.
                 there.copy_(pinned, non_blocking=True)
-                if (mark := self._uploader.arrival()) is None:
-                    return  # the device has no streams
-                self._ring.append((pinned, mark))
+                self._ring.append((pinned, self._uploader.arrival()))

@@ -86,7 +86,7 @@ def new_memory(count: int, size_bytes: int, device: torch.device) -> list[_core.
     return made
 
 
-_CUDA = 1  # c10::DeviceType::CUDA, HIP's as well
+_CUDA = 1  # c10::DeviceType::CUDA
 _NAMES = (
     "empty_strided",
     "view_dtype",

@@ -16,13 +16,12 @@ from pyecho._core import ConfigError, CudaError
 from pyecho.config import Config
 from pyecho.device.blocks import Blocks
 from pyecho.device.leaves import functions
-from pyecho.device.place import DeviceOptions, has_cuda_driver, has_streams, present_device
+from pyecho.device.place import Device, present_device
 from pyecho.device.pool import MOST_CHUNKS, DeviceEcho
-from pyecho.device.rows import DeviceRows
 from pyecho.device.runtime import runtime
 from pyecho.device.tables import WORD_BYTES
 from pyecho.device.upload import Uploaded, Uploader
-from pyecho.items.nest import leaves_of
+from pyecho.items.nest import leaves_of, map_paths
 from pyecho.items.spec import Adapter, EchoInfo, Field
 from pyecho.run.augment import random_bits
 from pyecho.run.host import ExampleEcho, add_augmentation, item_echo, items_ahead
@@ -37,33 +36,33 @@ def device_pipeline(
     first: Any,
     *,
     adapter: Adapter,
-    options: DeviceOptions,
+    there: Device,
 ) -> Pipeline:
     """Return a pipeline that brings batches to a device, or makes them there.
 
     Raises also what is missing for that: `CudaError`, or `ConfigError`. The driver is loaded here.
     """
-    device = present_device(options.device)
-    if options.max_device_bytes is not None:  # what is read or made ahead is there, too
+    device = present_device(there.device)
+    if there.max_bytes is not None:  # what is read or made ahead is there, too
         few = config.batch_size is None and not config.linked
         config = replace(config, wiring=replace(config.wiring, reads_few=few, most_ahead=1))
     augment = None
-    if options.device_augment is not None:
-        augment = device_augmentation(options.device_augment, config, device)
-    uploader = Uploader(device, dtype=options.device_dtype, augment=augment)
+    if there.augment is not None:
+        augment = device_augmentation(there.augment, config, device)
+    uploader = Uploader(device, dtype=there.dtype, augment=augment)
     made = (source, config, first, adapter)
     has_link = True  # whose thread finishes batches before the consumer has them
     bring: Callable[[Any], Any] | None = None  # to the device, if batches are elsewhere
     echo: Any
-    if options.echo_on == "device":
+    if there.echo:
         # The pool is what there is memory for, and it is no consumer's GIL that a link lets go of.
-        blocks_for = partial(Blocks, limit=options.max_device_bytes, spares=False)
+        blocks_for = partial(Blocks, limit=there.max_bytes, spares=False)
         echo = _device_echo(source, config, first, adapter, uploader, blocks_for)
     elif config.batch_size is not None:
         blocks_for = None
         if not config.linked:
-            dtype = None if augment else options.device_dtype
-            blocks_for = partial(Blocks, dtype=dtype, limit=options.max_device_bytes)
+            dtype = None if augment else there.dtype
+            blocks_for = partial(Blocks, dtype=dtype, limit=there.max_bytes)
         echo = _pinned(partial(ExampleEcho, *made), config, uploader, blocks_for)
         if echo.blocks is None:
             bring = uploader.upload_augmented
@@ -73,7 +72,7 @@ def device_pipeline(
         echo = item_echo(*made, prepare=uploader.expect)
         bring = uploader.upload_augmented
     else:
-        # Every item is uploaded once, by the feeder. What device_augment makes of a use is another
+        # Every item is uploaded once, by the feeder. What augment makes of a use there is another
         # batch: then another thread augments uses.
         has_link = augment is not None
         fetch = attrgetter("item") if has_link else uploader.deliver
@@ -83,7 +82,7 @@ def device_pipeline(
     add_augmentation(pipeline)
     if has_link:
         _add_upload(pipeline, uploader, bring)
-    _check_memory(pipeline, first, adapter, uploader, options)
+    _check_memory(pipeline, first, adapter, uploader, there)
     return pipeline
 
 
@@ -101,7 +100,7 @@ def _pinned(
     From there native threads send them to the device, if there are `blocks_for` that, a runtime,
     and the functions of PyTorch's.
     """
-    if config.pin_memory is False or not has_streams(uploader.device):
+    if config.pin_memory is False:
         return make()
     try:
         found = None if functions() is None else runtime()
@@ -109,7 +108,7 @@ def _pinned(
             return make(blocks_for=partial(blocks_for, uploader.device, found))
         return make(pin_memory=True)
     except CudaError as error:
-        if config.pin_memory or (has_cuda_driver(uploader.device) and cuda.why_not()):
+        if config.pin_memory or cuda.why_not():
             raise
         warn(
             f"batches are in pageable memory, which makes copies to the device slower: {error}",
@@ -132,7 +131,7 @@ def _device_echo(
 ) -> DeviceEcho:
     """Return the pool on the device: examples cross the link once, in chunks."""
     assert config.batch_size is not None
-    rows = DeviceRows(uploader, first, batched=source.batched)
+    map_paths(partial(_check_leaf, adapter), first)
     chunk = max(1, config.batch_size // int(config.most_uses))
     staged = replace(
         config,
@@ -147,12 +146,19 @@ def _device_echo(
         steps_per_epoch=None,
         shards=None,
     )
-    prepare = rows.deposit if rows else None
-    like = rows.deposit(first) if rows else first
-    make = partial(ExampleEcho, source, staged, like, adapter, prepare=prepare)
+    make = partial(ExampleEcho, source, staged, first, adapter)
     with uploader.computing():  # else the first chunks would wait for the consumer's stream
-        staging = _pinned(make, config, uploader, None if rows else blocks_for)
-    return DeviceEcho(staging, config, adapter, uploader, rows, chunk=chunk)
+        staging = _pinned(make, config, uploader, blocks_for)
+    return DeviceEcho(staging, config, adapter, uploader, chunk=chunk)
+
+
+def _check_leaf(adapter: Adapter, path: str, leaf: Any) -> Any:
+    """Raise `ConfigError`, with the name of the leaf, for a tensor that is not in host memory."""
+    try:
+        adapter.as_array(leaf)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return leaf
 
 
 def _add_upload(pipeline: Pipeline, uploader: Uploader, bring: Callable[[Any], Any] | None) -> None:
@@ -184,7 +190,7 @@ def _add_upload(pipeline: Pipeline, uploader: Uploader, bring: Callable[[Any], A
 def device_augmentation(
     function: Callable[[Any, torch.Generator], Any], config: Config, device: torch.device
 ) -> Callable[[Any, int, int], Any]:
-    """Return what augments a batch with a loader's ``device_augment(batch, generator)``.
+    """Return what augments a batch with a device's ``augment(batch, generator)``.
 
     The generator draws on the device, and is seeded anew for each batch by (seed, epoch, number of
     the batch), so the result depends neither on the batches before it nor on threads. For one
@@ -197,7 +203,7 @@ def device_augmentation(
         batch = function(batch, generator)
         if batch is None:
             raise ConfigError(
-                "device_augment returned None; it must return the batch, also when it changes it "
+                "Device(augment=) returned None; it must return the batch, also when it changes it "
                 "in place"
             )
         return batch
@@ -209,10 +215,10 @@ def device_augmentation(
 
 
 def _check_memory(
-    pipeline: Pipeline, first: Any, adapter: Adapter, uploader: Uploader, options: DeviceOptions
+    pipeline: Pipeline, first: Any, adapter: Adapter, uploader: Uploader, there: Device
 ) -> None:
-    """Raise `ConfigError` if more would be kept on the device than `max_device_bytes`."""
-    limit, dtype = options.max_device_bytes, options.device_dtype
+    """Raise `ConfigError` if more would be kept on the device than `Device.max_bytes`."""
+    limit, dtype = there.max_bytes, there.dtype
     config = pipeline.config
     echo: Any = pipeline.echo
     if limit is None:
@@ -225,7 +231,7 @@ def _check_memory(
         needed = kept * _bytes_of(fields, dtype)
         what = f"{kept} items"
     else:
-        fields = leaves_of(echo.full_spec if isinstance(echo, DeviceEcho) else echo.row_spec)
+        fields = leaves_of(echo.spec if isinstance(echo, DeviceEcho) else echo.row_spec)
         batches = config.prefetch if pipeline.links else 0
         needed = batches * config.batch_size * _bytes_of(fields, dtype)
         if echo.blocks is not None:
@@ -239,8 +245,8 @@ def _check_memory(
             what = f"a pool of {slots} examples, its chunks, and {what},"
     if needed > limit:
         raise ConfigError(
-            f"{what} need {needed} bytes on {uploader.device}, but max_device_bytes is {limit}; "
-            "lower shuffle_buffer, batch_size or prefetch, or raise max_device_bytes"
+            f"{what} need {needed} bytes on {uploader.device}, but Device(max_bytes=) is {limit}; "
+            "lower shuffle_buffer, batch_size or prefetch, or raise it"
         )
 
 

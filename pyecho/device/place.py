@@ -1,13 +1,13 @@
-"""Devices: the options that name one, whether it is there, and streams on it."""
+"""Devices: the record that names one, whether it is there, and streams on it."""
 
 from __future__ import annotations
 
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any, Literal
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,68 +17,91 @@ from pyecho._core import ConfigError, CudaError
 from pyecho.checked import checked_int
 from pyecho.config import Config
 
-ACCELERATORS = ("cuda", "xpu", "mps")
-"""Kinds of devices that batches can go to. PyTorch calls AMD's "cuda" as well."""
 
+@dataclass(frozen=True)
+class Device:
+    """A device for the batches of a loader, and what happens there.
 
-@dataclass
-class DeviceOptions:
-    """Options of a loader about its device, checked; `pyecho.torch.EchoLoader` says what they do.
+    ::
 
-    Raises `ConfigError` if one is wrong, or needs a device and there is none. Asks no driver.
+        there = Device("cuda:0", echo=True, dtype=torch.bfloat16, augment=flip, max_bytes=8 << 30)
+        loader = pyecho.torch.EchoLoader(source, 4, batch_size=256, device=there)
+
+    Asks no driver: the loader's first batch loads it.
+
+    Parameters
+    ----------
+    device
+        ``"cuda:0"``, its number, or a `torch.device`; None or ``"cpu"`` leaves batches on the host.
+        The record has a `torch.device`, or None for the host.
+    echo
+        Example echoing: copy every example once into a pool on the device, and assemble the same
+        batches there. False: batches are assembled in pinned memory, and every batch is copied.
+        Batch echoing copies every item once in any case.
+    dtype
+        Dtype to convert tensors to on the device, so that smaller ones cross the link: those of
+        uint8 or floating point numbers with axes of their own (batches of images, not of labels).
+    augment
+        ``augment(batch, generator)`` is called on every use, in one thread of pyecho's and on its
+        stream, after the conversion; what it returns is what the loader yields. The
+        `torch.Generator` draws on the device and is seeded by (seed, epoch, number of the batch).
+    max_bytes
+        Bound of the device memory for the pool, and for batches (in batch echoing items) that wait
+        for the consumer, as large as the first item says; what is in work comes on top.
+
+    Raises
+    ------
+    ConfigError
+        If an argument is wrong, or needs a device and there is none.
     """
 
     device: Any
-    """A `torch.device` in the end; None is the host."""
-    echo_on: Literal["host", "device"]
-    device_dtype: torch.dtype | None
-    device_augment: Callable[[Any, torch.Generator], Any] | None
-    max_device_bytes: int | None
+    _: KW_ONLY
+    echo: bool = False
+    dtype: torch.dtype | None = None
+    augment: Callable[[Any, torch.Generator], Any] | None = None
+    max_bytes: int | None = None
 
     def __post_init__(self) -> None:
         """Check everything."""
-        dtype, augment, limit = self.device_dtype, self.device_augment, self.max_device_bytes
-        if self.echo_on not in ("host", "device"):
-            raise ConfigError(f"echo_on must be 'host' or 'device', got {self.echo_on!r}")
-        if dtype is not None and not isinstance(dtype, torch.dtype):
-            raise ConfigError(f"device_dtype must be a torch.dtype or None, got {dtype!r}")
-        if augment is not None and not callable(augment):
+        if not isinstance(self.echo, bool | np.bool_):
+            raise ConfigError(f"Device(echo=) must be True or False, got {self.echo!r}")
+        if self.dtype is not None and not isinstance(self.dtype, torch.dtype):
+            raise ConfigError(f"Device(dtype=) must be a torch.dtype or None, got {self.dtype!r}")
+        if self.augment is not None and not callable(self.augment):
             raise ConfigError(
-                f"device_augment must be a function of (batch, generator), got {augment!r}"
+                f"Device(augment=) must be a function of (batch, generator), got {self.augment!r}"
             )
-        if limit is not None:
-            self.max_device_bytes = checked_int("max_device_bytes", limit, 0, 2**63 - 1)
-        self.device = named_device(self.device)
-        asked = {
-            "echo_on='device'": self.echo_on == "device",
-            "device_dtype": dtype is not None,
-            "device_augment": augment is not None,
-            "max_device_bytes": limit is not None,
-        }
-        for name, is_set in asked.items():
-            if is_set and self.device is None:
-                raise ConfigError(f"{name} needs a device, such as device='cuda'")
+        if self.max_bytes is not None:
+            limit = checked_int("Device(max_bytes=)", self.max_bytes, 0, 2**63 - 1)
+            object.__setattr__(self, "max_bytes", limit)
+        object.__setattr__(self, "echo", bool(self.echo))
+        object.__setattr__(self, "device", named_device(self.device))
+        for option in fields(self)[1:]:
+            if self.device is None and getattr(self, option.name) is not option.default:
+                raise ConfigError(f"Device({option.name}=) needs a device, such as 'cuda'")
 
-    def check(self, config: Config) -> None:
-        """Raise `ConfigError` if the other options of the loader do not fit."""
-        if self.echo_on == "host":
-            return
-        if config.batch_size is None:
+
+def check_options(there: Device, config: Config) -> None:
+    """Raise `ConfigError` if the other options of a loader do not fit."""
+    if not there.echo:
+        return
+    if config.batch_size is None:
+        raise ConfigError(
+            "Device(echo=True) echoes examples, so it needs a batch_size; batch echoing copies "
+            "every item once without it"
+        )
+    if config.ops is not None:
+        raise ConfigError(
+            "ops work on the way from a pool in host memory to a batch, and with "
+            "Device(echo=True) the pool is on the device; use Device(augment=), or echo=False"
+        )
+    for name in ("augment", "augment_example", "collate_fn"):
+        if getattr(config, name) is not None:
             raise ConfigError(
-                "echo_on='device' echoes examples, so it needs a batch_size; batch echoing copies "
-                "every item once without it"
+                f"{name} works on batches in host memory, and with Device(echo=True) there are "
+                "none; use Device(augment=), or echo=False"
             )
-        if config.ops is not None:
-            raise ConfigError(
-                "ops work on the way from a pool in host memory to a batch, and with "
-                "echo_on='device' the pool is on the device; use device_augment=, or echo_on='host'"
-            )
-        for name in ("augment", "augment_example", "collate_fn"):
-            if getattr(config, name) is not None:
-                raise ConfigError(
-                    f"{name} works on batches in host memory, and with echo_on='device' there are "
-                    "none; use device_augment=, or echo_on='host'"
-                )
 
 
 def named_device(device: Any) -> torch.device | None:
@@ -89,11 +112,10 @@ def named_device(device: Any) -> torch.device | None:
     found = None if device is None else _read(device)
     if device is None or (found is not None and found.type == "cpu"):
         return None
-    if found is None or found.type not in ACCELERATORS:
+    if found is None or found.type != "cuda":
         raise ConfigError(
-            "device must be a CUDA device or the CPU (or an xpu or mps device), got "
-            f"{device!r}; pass 'cuda', 'cuda:0', the number of a CUDA device, a torch.device, or "
-            "None to leave batches on the host"
+            f"device must be a CUDA device or the CPU, got {device!r}; pass 'cuda', 'cuda:0', the "
+            "number of a CUDA device, a torch.device, or 'cpu' (None) to leave batches on the host"
         )
     return found
 
@@ -115,40 +137,25 @@ def _read(device: Any) -> torch.device | None:
 def present_device(device: torch.device) -> torch.device:
     """Return a device with its number, that of the calling thread's current device by default.
 
-    Loads the driver. Raises `CudaError` where CUDA is missing, `ConfigError` if it is another kind
-    of device that is missing, or this one.
+    Loads the driver. Raises `CudaError` where CUDA is missing, `ConfigError` if this device is.
     """
-    module: Any = torch.get_device_module(device.type)
-    kind = device.type.upper()
-    reason = cuda.why_not() if has_cuda_driver(device) else ""
-    if not reason and not module.is_available():
+    reason = cuda.why_not()
+    if not reason and not torch.cuda.is_available():
         reason = (
-            f"this build of PyTorch ({torch.__version__}) cannot use it; install one with {kind} "
+            f"this build of PyTorch ({torch.__version__}) cannot use it; install one with CUDA "
             "from pytorch.org"
         )
     if reason:
-        error = CudaError if device.type == "cuda" else ConfigError
-        raise error(f"device={str(device)!r} needs {kind}: {reason}")
-    count, number = module.device_count(), device.index
-    if number is None:
-        number = module.current_device() if hasattr(module, "current_device") else 0
+        raise CudaError(f"device={str(device)!r} needs CUDA: {reason}")
+    count = torch.cuda.device_count()
+    number = torch.cuda.current_device() if device.index is None else device.index
     if number >= count:
         raise ConfigError(
-            f"device={str(device)!r} is not there: this process sees {count} {kind} "
+            f"device={str(device)!r} is not there: this process sees {count} CUDA "
             f"device{'s' * (count != 1)}, numbered from 0; pass one of them, or make more visible "
             "(CUDA_VISIBLE_DEVICES)"
         )
-    return torch.device(device.type, number)
-
-
-def has_cuda_driver(device: torch.device) -> bool:
-    """Return True for a device of NVIDIA's, whose driver pyecho asks and calls by itself."""
-    return device.type == "cuda" and torch.version.hip is None
-
-
-def has_streams(device: torch.device) -> bool:
-    """Return True for a device that works on several streams at a time."""
-    return device.type in ("cuda", "xpu")
+    return torch.device("cuda", number)
 
 
 def stream_lent_to(owner: object, device: torch.device) -> Any:
@@ -157,45 +164,27 @@ def stream_lent_to(owner: object, device: torch.device) -> Any:
     Work that waits for one consumer does not hold up that for another, so nothing is under way on a
     stream that is lent again.
     """
-    relaxed = relaxed_capture() if device.type == "cuda" else nullcontext()
-    with _making, relaxed:
+    with _making, cuda.relaxed_capture():
         free = _free.setdefault(device, [])
         stream = next((each for each in free if each.query()), None)
-        if stream is None:
-            stream = _new_stream(device)
+        if (
+            stream is None
+        ):  # the driver's, since PyTorch would lend one of its own to others as well
+            made = cuda.new_stream(device.index)
+            stream = torch.cuda.ExternalStream(made, device=device)  # type: ignore[no-untyped-call]
         else:
             free.remove(stream)
     weakref.finalize(owner, free.append, stream).atexit = False
     return stream
 
 
-def relaxed_capture() -> AbstractContextManager[object]:
-    """Keep calls of this thread from disturbing a CUDA graph that another thread captures.
-
-    Raises `CudaError` if CUDA is not available, or not any more, in a forked child. Does nothing on
-    AMD's devices.
-    """
-    return nullcontext() if torch.version.hip else cuda.relaxed_capture()
-
-
 @contextmanager
 def on_stream(device: torch.device, stream: Any) -> Iterator[None]:
     """Have the calling thread allocate and compute on a stream."""
-    module: Any = torch.get_device_module(device.type)
-    capture = relaxed_capture() if device.type == "cuda" else nullcontext()
     # Leaving a stream of another device would make a context on the thread's device 0.
-    with capture, module.device(device), module.stream(stream):
+    with cuda.relaxed_capture(), torch.cuda.device(device), torch.cuda.stream(stream):
         yield
 
 
 _making = threading.Lock()
 _free: dict[torch.device, list[Any]] = {}
-
-
-def _new_stream(device: torch.device) -> Any:
-    """Return a stream of high priority: what waits for it should not wait for the user's work."""
-    # On NVIDIA's from the driver: PyTorch would lend one of its own to others as well.
-    if not has_cuda_driver(device):
-        return torch.get_device_module(device.type).Stream(device, priority=-1)
-    with cuda.relaxed_capture():
-        return torch.cuda.ExternalStream(cuda.new_stream(device.index), device=device)  # type: ignore[no-untyped-call]

@@ -10,9 +10,7 @@ import torch
 from pyecho._core import Closed, CudaError, EchoError, SlotPlan, checksum_of_column
 from pyecho.config import Config
 from pyecho.device.indices import Indices
-from pyecho.device.rows import DeviceRows
 from pyecho.device.tables import Tables
-from pyecho.device.tensors import TICKET
 from pyecho.device.upload import Uploader
 from pyecho.items.nest import leaves_like, leaves_of, map_nest
 from pyecho.items.spec import Adapter, EchoInfo
@@ -42,7 +40,6 @@ class DeviceEcho:
         config: Config,  # of the pool
         adapter: Adapter,
         uploader: Uploader,  # brings chunks to the device
-        rows: DeviceRows,  # made by the source on the device
         *,
         chunk: int,  # most examples of a chunk
     ) -> None:
@@ -50,14 +47,11 @@ class DeviceEcho:
         self.stage = staging.stage
         self.blocks = staging.blocks
         self.plan = SlotPlan(config)
-        self.spec = staging.spec  # with tickets in the places of rows on the device
-        self.full_spec = rows.spec(self.spec, adapter.field_of)  # with the fields of these rows
+        self.spec = staging.spec
         self._staging = staging
         self._adapter = adapter
         self._uploader = uploader
-        self._rows = rows
         self._fields = leaves_of(self.spec)
-        self._are_tickets = [field.dtype == TICKET for field in self._fields]
         self._to_tensor: Any = adapter.decoder(self._fields)
         # With an adaptive factor, chunks that have arrived are taken before each batch.
         self._polled_rows = chunk if config.adaptive is not None else 0
@@ -92,7 +86,7 @@ class DeviceEcho:
             self._dropped = batches - min(at.delivered, batches)
             parts = reading.again
             if unspent is not None:
-                parts = parts_of_examples(unspent, self.full_spec)
+                parts = parts_of_examples(unspent, self.spec)
             refill(self._refill, parts, slots)
         self.stage._begin(Position(epoch=at.epoch))
         self._staging.read(saved, reading)
@@ -162,7 +156,7 @@ class DeviceEcho:
             return False
         with span("upload"), torch.inference_mode(False), torch.no_grad():  # the pool outlives both
             leaves = leaves_like(self.spec, chunk)
-            columns = list(map(self._uploader.copy, self._with_rows(leaves, keep=False)))
+            columns = list(map(self._uploader.copy, leaves))
             self._add(self.plan.offer(len(leaves[0])), columns)
         return True
 
@@ -171,17 +165,6 @@ class DeviceEcho:
         self.plan.end_input()
 
     # ------------------------------------------------------------ columns
-
-    def _with_rows(self, columns: list[Any], *, keep: bool) -> list[Any]:
-        """Return columns with the rows on the device in the place of their tickets."""
-        if True not in self._are_tickets or len(columns[0]) == 0:
-            return columns
-        tickets = np.asarray(columns[self._are_tickets.index(True)]).view(np.int64).ravel()
-        rows = iter(self._rows.collect(tickets, keep=keep))
-        return [
-            next(rows) if are else column
-            for are, column in zip(self._are_tickets, columns, strict=True)
-        ]
 
     def _add(self, slots: Any, columns: list[Any]) -> None:
         """Have columns stored in these slots, at the latest with the next batch."""
@@ -252,19 +235,16 @@ class DeviceEcho:
             if not isinstance(column, list)
         ]
         native = {"numbers": numbers, "columns": columns, "checksum": sum(sums) % 2**64}
-        return state | {"unspent": examples_state(native, self.full_spec, self._adapter)}
+        return state | {"unspent": examples_state(native, self.spec, self._adapter)}
 
     def _columns(self, slots: Any, staged: list[Any]) -> list[Any]:
         """Return the columns of the examples in these slots, followed by the staged ones."""
         parts = [list(map(_on_host, self._rows_at(some))) for some in self._split(slots)]
-        staged = list(map(_on_host, self._with_rows(staged, keep=True)))
-        if not parts or len(staged[0]) > 0:  # else they are of tickets, perhaps
-            parts.append(staged)
         return [
             [row for part in column for row in part]
             if isinstance(column[0], list)
             else np.concatenate(column)
-            for column in zip(*parts, strict=True)
+            for column in zip(*parts, staged, strict=True)
         ]
 
     def _split(self, slots: Any) -> list[Any]:
@@ -277,25 +257,19 @@ class DeviceEcho:
     def _refill(self, item: Any, batched: bool, rows: Any, slots: Any) -> None:
         leaves = leaves_like(self.spec, item)
         with self._uploader.computing(), torch.inference_mode(False), torch.no_grad():
-            # The source's work is done, but its stream gets the memory back.
-            there = list(filter(self._uploader.is_there, leaves))
-            self._uploader.follow(self._uploader.arrival(), there)
             for some, into in zip(self._split(rows), self._split(slots), strict=True):
-                index = self._uploader.copy(np.asarray(some, np.int64))
                 columns = [
-                    self._column(number, leaf if batched else [leaf], some, index)
+                    self._column(number, leaf if batched else [leaf], some)
                     for number, leaf in enumerate(leaves)
                 ]
                 self._add(into, columns)
 
-    def _column(self, number: int, leaf: Any, rows: Any, index: Any) -> Any:
+    def _column(self, number: int, leaf: Any, rows: Any) -> Any:
         field = self._fields[number]
         if field.by_reference:
             return [leaf[row] for row in rows]
         if isinstance(leaf, list):  # of one
             leaf = leaf[0][None] if isinstance(leaf[0], torch.Tensor | np.ndarray) else leaf
-        if self._uploader.is_there(leaf):
-            return leaf.index_select(0, index)
         array = self._adapter.as_array(leaf)
         array = np.asarray(leaf, field.dtype) if array is None else array
         return self._uploader.copy(self._to_tensor(array[rows], number))

@@ -1,4 +1,4 @@
-"""The runtime of CUDA, or of HIP, that PyTorch has loaded: no link against it, and no header.
+"""The runtime of CUDA that PyTorch has loaded: no link against it, and no header.
 
 `wait`, `record` and `copy` keep the GIL; PyTorch's own methods let go of it. PyTorch's are called
 where the runtime was not found, and after an error, since they say what it was.
@@ -17,30 +17,29 @@ import torch
 from pyecho import _core
 
 _NAMES = (
-    "SetDevice",
-    "ThreadExchangeStreamCaptureMode",
-    "StreamWaitEvent",
-    "MemcpyAsync",
-    "EventRecord",
-    "EventQuery",
+    "cudaSetDevice",
+    "cudaThreadExchangeStreamCaptureMode",
+    "cudaStreamWaitEvent",
+    "cudaMemcpyAsync",
+    "cudaEventRecord",
+    "cudaEventQuery",
 )
 """The functions of `_core.Runtime`, in its order."""
 
-_LIBRARY = re.compile(r"/(libcudart|libamdhip64)[^/]*\.so[^/]*$")
+_LIBRARY = re.compile(r"/libcudart[^/]*\.so[^/]*$")
 
 
 @cache
 def runtime() -> _core.Runtime | None:
     """Return the functions, None if the runtime is not a library of its own."""
-    names = [f"{'hip' if torch.version.hip else 'cuda'}{name}" for name in _NAMES]
     maps = Path("/proc/self/maps")
     lines = maps.read_text().splitlines() if maps.exists() else []
     for path in dict.fromkeys(
         line.split(maxsplit=5)[-1] for line in lines if _LIBRARY.search(line)
     ):
         library = ctypes.CDLL(path)
-        if all(hasattr(library, name) for name in names):
-            pointers = [ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in names]
+        if all(hasattr(library, name) for name in _NAMES):
+            pointers = [ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in _NAMES]
             return _core.Runtime([pointer.value or 0 for pointer in pointers])
     return None
 

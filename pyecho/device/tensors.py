@@ -8,15 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from pyecho import cuda
 from pyecho._core import ConfigError, CudaError
-from pyecho.device.place import relaxed_capture
 from pyecho.items.spec import Adapter, Field, Ragged
 
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 """A dtype that every operation knows, by its size in bytes."""
-
-TICKET = np.dtype([("row_on_the_device", np.int64)])
-"""Stands on the host for examples that the source has made on the device."""
 
 
 class TorchAdapter(Adapter):
@@ -30,7 +27,7 @@ class TorchAdapter(Adapter):
         only after the copy.
         """
         try:
-            with relaxed_capture():  # not in a forked child: the allocator may be locked there
+            with cuda.relaxed_capture():  # not in a forked child: the allocator may be locked there
                 return torch.empty(size_bytes, dtype=torch.uint8, device="cpu", pin_memory=True)
         except CudaError:  # there is no CUDA, or not any more
             raise
@@ -51,9 +48,8 @@ class TorchAdapter(Adapter):
         tensor = host_tensor(leaf)
         if tensor is None:
             raise ConfigError(
-                f"the source yields a tensor on {leaf.device}, but this loader makes batches of "
-                "tensors in host memory; move it in the source (.cpu()), or, if it is on the "
-                "loader's device in every item, pass echo_on='device'"
+                f"the source yields a tensor on {leaf.device}, but batches are made of examples in "
+                "host memory; move it in the source (.cpu())"
             )
         try:
             return tensor.numpy()
@@ -101,8 +97,6 @@ class TorchAdapter(Adapter):
 
 
 def _to_tensor(array: Any) -> torch.Tensor:
-    if array.dtype == TICKET:
-        return torch.from_numpy(array.view(np.int64))
     dtype = _torch_dtype(array.dtype)
     if isinstance(array.base, torch.Tensor):  # pinned, and PyTorch knows copies by the storage
         block, found = array.base, dtype or torch.from_numpy(array[:0]).dtype
@@ -126,7 +120,7 @@ def is_jagged(leaf: Any) -> bool:
 
 
 def is_image(leaf: torch.Tensor) -> bool:
-    """Return True for what ``device_dtype`` converts: images and the like, but not labels.
+    """Return True for what ``Device(dtype=)`` converts: images and the like, but not labels.
 
     They are uint8 or floating point numbers, and have axes of their own beside the batch's.
     """

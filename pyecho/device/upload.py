@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from pyecho.device.place import has_streams, on_stream, stream_lent_to
+from pyecho.device.place import on_stream, stream_lent_to
 from pyecho.device.runtime import copy, record, wait
 from pyecho.device.tensors import WORDS, host_tensor, is_image, is_jagged
 from pyecho.items.nest import leaves_of, map_nest
@@ -44,7 +44,7 @@ class Uploaded(NamedTuple):
 
     item: Any
     tensors: list[torch.Tensor]  # its leaves on the device, one of each block of memory
-    ready: Mark | None  # behind the work that makes it; None on a device without streams
+    ready: Mark  # behind the work that makes it
     info: EchoInfo | None  # of a batch
 
 
@@ -54,8 +54,6 @@ class Uploader:
     PyTorch's allocators guard the memory: pinned memory that a copy reads is used again once the
     copy is done, and memory of a tensor once the stream that was current at its delivery is done
     with it. On further streams the usual rule holds: ``tensor.record_stream(stream)``.
-
-    On a device without streams, such as MPS, a copy has been done when it returns.
     """
 
     def __init__(
@@ -69,8 +67,7 @@ class Uploader:
         self.h2d_bytes = 0  # copied to the device so far
         self._dtype = dtype
         self._augment = augment
-        self._module: Any = torch.get_device_module(device.type)
-        self._stream = stream_lent_to(self, device) if has_streams(device) else None
+        self._stream = stream_lent_to(self, device)
         self._events: deque[Any] = deque()  # of marks that are gone
         # Of one thread each.
         self._sent: deque[Mark] = deque()
@@ -80,15 +77,15 @@ class Uploader:
 
     def computing(self) -> AbstractContextManager[object]:
         """Return a context in which the calling thread may call the methods below."""
-        return nullcontext() if self._stream is None else on_stream(self.device, self._stream)
+        return on_stream(self.device, self._stream)
 
     def upload_item(self, item: Any) -> Uploaded:
         """Upload and convert an item of the source, in any thread and context."""
         there = self._there(item)
         arrival = self.arrival() if there else None
         with span("upload"), self.computing():
-            if there:
-                self.follow(arrival, there)
+            if arrival:
+                _follow(self._stream, arrival, there)
             return self._uploaded(self._converted(self.upload(item)), self._sent)
 
     def expect(self, item: Any) -> Any:
@@ -100,13 +97,11 @@ class Uploader:
     def upload_augmented(self, item: Any) -> Any:
         """Upload a batch that a thread has made on the default stream."""
         if there := self._there(item):
-            self.follow(self._recorded(self._default()), there)
+            _follow(self._stream, self._recorded(self._default()), there)
         return self.upload(item)
 
     def _default(self) -> Any:
-        if hasattr(self._module, "default_stream"):
-            return self._stream and self._module.default_stream(self.device)
-        return self._current()
+        return torch.cuda.default_stream(self.device)
 
     def upload(self, item: Any) -> Any:
         """Start copying the leaves of `item` in host memory, and return the item over there.
@@ -128,8 +123,6 @@ class Uploader:
         return tensor
 
     def _copied(self, host: torch.Tensor) -> torch.Tensor:
-        if self._stream is None:
-            return host.to(self.device)
         # The driver may read later, however little it is. PyTorch keeps pinned memory until then,
         # and waits for the end of a copy from other memory.
         is_pinned = host.is_pinned()
@@ -137,7 +130,7 @@ class Uploader:
             host, is_pinned = pinned, True
         return host.to(self.device, non_blocking=is_pinned)
 
-    def copy_into(self, there: torch.Tensor, pinned: torch.Tensor) -> Mark | None:
+    def copy_into(self, there: torch.Tensor, pinned: torch.Tensor) -> Mark:
         """Start copying pinned memory, and return a mark behind that.
 
         Write to the memory again only after the mark. PyTorch keeps it until then if it has copied
@@ -171,15 +164,10 @@ class Uploader:
         """Mark the end of the work on an item; wait while `DEPTH` others before are under way."""
         there = {leaf.untyped_storage().data_ptr(): leaf for leaf in self._there(item)}
         ready = self._recorded(self._stream)
-        if ready is not None:
-            before.append(ready)
-            if len(before) > DEPTH:
-                before.popleft().synchronize()
+        before.append(ready)
+        if len(before) > DEPTH:
+            before.popleft().synchronize()
         return Uploaded(item, list(there.values()), ready, info)
-
-    def follow(self, arrival: Mark | None, tensors: list[torch.Tensor]) -> None:
-        """Have what comes next wait for an `arrival`, that of these tensors."""
-        _follow(self._stream, arrival, tensors)
 
     # ------------------------------------------------------------ any thread
 
@@ -195,22 +183,20 @@ class Uploader:
             for part in ((leaf.values(), leaf.offsets()) if is_jagged(leaf) else (leaf,))
         ]
 
-    def arrival(self) -> Mark | None:
-        """Mark the end of the work on the calling thread's current stream; see `follow`."""
+    def arrival(self) -> Mark:
+        """Mark the end of the work on the calling thread's current stream."""
         return self._recorded(self._current())
 
     def _current(self) -> Any:
-        return self._stream and self._module.current_stream(self.device)
+        return torch.cuda.current_stream(self.device)
 
-    def _recorded(self, stream: Any) -> Mark | None:
-        """Mark the end of the work on a stream; None on a device without streams."""
-        if stream is None:
-            return None
+    def _recorded(self, stream: Any) -> Mark:
+        """Mark the end of the work on a stream."""
         try:
             event = self._events.pop()
         except IndexError:
-            # Waiting for an event of CUDA's that is not blocking takes a processor.
-            event = self._module.Event(**{"blocking": True} if self.device.type == "cuda" else {})
+            # Waiting for an event that is not blocking takes a processor.
+            event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         record(event, stream)
         return Mark(event, self._events)
 
@@ -227,10 +213,8 @@ class Uploader:
         return map_nest(lambda leaf: leaf.cpu() if self.is_there(leaf) else leaf, there)
 
 
-def _follow(stream: Any, mark: Mark | None, tensors: list[torch.Tensor]) -> None:
-    """Have a stream, if any, wait for a mark, and tell the allocator that it reads tensors."""
-    if mark is None:
-        return
+def _follow(stream: Any, mark: Mark, tensors: list[torch.Tensor]) -> None:
+    """Have a stream wait for a mark, and tell the allocator that it reads tensors."""
     wait(stream, mark.event)
     for tensor in tensors:
         tensor.record_stream(stream)

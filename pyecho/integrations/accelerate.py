@@ -58,6 +58,9 @@ class EchoLoader(pyecho.torch.EchoLoader, DataLoaderStateMixin):  # type: ignore
         `collate_fn` that pads a batch to this loader.
     accelerator
         The `accelerate.Accelerator`.
+    device
+        As in `pyecho.torch.EchoLoader`, such as ``Device(accelerator.device, echo=True)``. None:
+        the accelerator's, if it places batches.
 
     Raises
     ------

@@ -84,10 +84,9 @@ def finish_on_device(item: Any) -> None:
     torch = sys.modules.get("torch")
     if torch is None:
         return
-    devices = {leaf.device for leaf in leaves_of(item) if isinstance(leaf, torch.Tensor)}
-    for device in devices:
-        if device.type in ("cuda", "xpu"):
-            torch.get_device_module(device).current_stream(device).synchronize()
+    for device in {leaf.device for leaf in leaves_of(item) if isinstance(leaf, torch.Tensor)}:
+        if device.type == "cuda":
+            torch.cuda.current_stream(device).synchronize()
 
 
 def _autocast(device_type: str) -> dict[str, Any]:

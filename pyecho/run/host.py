@@ -187,7 +187,6 @@ class ExampleEcho(HostEcho):
         adapter: Adapter,
         *,
         held: int = 0,  # batches that links hold besides the consumer
-        prepare: Callable[[Any], Any] | None = None,
         blocks_for: Callable[[Any], Any] | None = None,
         **changes: Any,
     ) -> None:
@@ -198,8 +197,8 @@ class ExampleEcho(HostEcho):
             blocks_for, changes = None, {"pin_memory": True, **changes}
         self.blocks = blocks_for and blocks_for(leaves_of(self.row_spec))
         held += config.wiring.held + config.held_by_links
-        by_workers = source.fills_slots and prepare is None
-        by_workers = by_workers and not any(field.varies for field in leaves_of(self.spec))
+        varies = any(field.varies for field in leaves_of(self.spec))
+        by_workers = source.fills_slots and not varies
         together = max(1, min(32, AHEAD_BYTES // 4 // max(1, size_of(first) or 1)))
         wiring = replace(
             config.wiring,
@@ -228,8 +227,6 @@ class ExampleEcho(HostEcho):
             self.blocks.place(stage._batch_offsets)
         if wiring.grows_quietly:
             stage._expect_growth()
-        if prepare is not None:
-            stage._set_prepare(prepare)
         if by_workers:
             source.fill_slots(self.spec, adapter.as_array, together)
         super().__init__(stage, source, config, adapter)

@@ -104,8 +104,7 @@ def _rows_of(column: Any, field: Field) -> Any:
     if field.varies:
         return _items_of(column, field)
     row_bytes = field.dtype.itemsize * math.prod(field.shape)
-    # Without rows the column may be of whatever stood for them on a device.
-    if not isinstance(column, np.ndarray) or (len(column) and column.shape[1:] != (row_bytes,)):
+    if not isinstance(column, np.ndarray) or column.shape[1:] != (row_bytes,):
         raise CheckpointError("the state has rows of other sizes than its leaves")
     shape = (len(column), *field.shape)
     return column.view(field.dtype).reshape(shape) if column.size else np.empty(shape, field.dtype)

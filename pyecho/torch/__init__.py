@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 try:
     import torch
@@ -16,7 +16,7 @@ except ImportError as error:
 import pyecho
 from pyecho._core import CheckpointError, ConfigError, EchoError
 from pyecho.config import Factor
-from pyecho.device.place import DeviceOptions
+from pyecho.device.place import Device, check_options
 from pyecho.device.tensors import TorchAdapter
 from pyecho.options import Options, with_options
 from pyecho.run.pipeline import MakePipeline
@@ -25,7 +25,7 @@ from pyecho.warn import warn
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["EchoLoader"]
+__all__ = ["Device", "EchoLoader"]
 
 
 def _rank() -> int | None:
@@ -47,29 +47,15 @@ class EchoLoader(pyecho.EchoLoader):
     With a `device`, batches are copied there while the consumer computes, on a stream of pyecho's;
     the stream that is current when a batch is taken waits for it, the host does not. What is not a
     tensor or array stays as it is, and so does `EchoInfo`; in batch echoing also arrays of which
-    torch has no dtype (foreign byte order, dates, strings, records). Tensors that the source has
-    made on the device are used there, once the stream that was current has made them.
+    torch has no dtype (foreign byte order, dates, strings, records), and tensors that the source
+    has made on the device: the consumer's stream waits for the one that was current there.
 
     Parameters
     ----------
     device
-        Where batches go: ``"cuda:0"``, its number, or a `torch.device` (also of kind ``"xpu"`` or
-        ``"mps"``); None or ``"cpu"`` leaves them on the host. The driver is loaded with the first
-        batch.
-    echo_on
-        Example echoing on a device: ``"host"`` assembles batches in pinned memory and copies every
-        batch; ``"device"`` copies every example once into a pool on the device and assembles the
-        same batches there. Batch echoing copies every item once in any case.
-    device_dtype
-        Dtype to convert tensors to on the device, so that smaller ones cross the link: those of
-        uint8 or floating point numbers with axes of their own (batches of images, not of labels).
-    device_augment
-        ``device_augment(batch, generator)`` is called on every use, in one thread of pyecho's and
-        on its stream, after the conversion; what it returns is what the loader yields. The
-        `torch.Generator` draws on the device and is seeded by (seed, epoch, number of the batch).
-    max_device_bytes
-        Bound of the device memory for the pool, and for batches (in batch echoing items) that wait
-        for the consumer, as large as the first item says; what is in work comes on top.
+        Where batches go: ``"cuda:0"``, its number, or a `torch.device`; None or ``"cpu"`` leaves
+        them on the host. Or a `Device`, which also echoes, converts and augments there, and bounds
+        the memory. The driver is loaded with the first batch.
     group
         The ranks whose loaders work together: ``"auto"`` for all of ``torch.distributed`` (none
         where it is not in use), or a process group. Every rank passes a source of its own part,
@@ -81,11 +67,11 @@ class EchoLoader(pyecho.EchoLoader):
     Raises
     ------
     ConfigError
-        Also if `device` names none; in example echoing, if the source yields tensors that are
-        neither dense tensors in host memory nor, with ``echo_on="device"``, on the device, or
-        arrays whose dtype torch does not have; in batch echoing with a `device`, if it yields
-        masked arrays, or tensors in host memory that are not dense. With the first batch, if the
-        device is not there, or needs more memory than `max_device_bytes`.
+        Also if `device` names none; in example echoing, if the source yields tensors that are not
+        dense tensors in host memory, or arrays whose dtype torch does not have; in batch echoing
+        with a `device`, if it yields masked arrays, or tensors in host memory that are not dense.
+        With the first batch, if the device is not there, or needs more memory than its
+        `Device` allows.
     CudaError
         With the first batch, if `device` is a CUDA device and CUDA is missing.
     """
@@ -98,15 +84,11 @@ class EchoLoader(pyecho.EchoLoader):
         source: Any,
         factor: Factor = 2,
         *,
-        device: Any = None,
-        echo_on: Literal["host", "device"] = "host",
-        device_dtype: torch.dtype | None = None,
-        device_augment: Callable[[Any, torch.Generator], Any] | None = None,
-        max_device_bytes: int | None = None,
+        device: Device | torch.device | str | int | None = None,
         group: Any = None,
         **options: Unpack[Options],
     ) -> None:
-        self._on = DeviceOptions(device, echo_on, device_dtype, device_augment, max_device_bytes)
+        self._on = device if isinstance(device, Device) else Device(device)
         if group is not None:
             from pyecho.torch.distributed import group_of
 
@@ -126,7 +108,7 @@ class EchoLoader(pyecho.EchoLoader):
                 "source in the same order; pass group='auto', with which shuffle=True deals the "
                 "items to the ranks, or a sampler that does",
             )
-        self._on.check(self._config)
+        check_options(self._on, self._config)
 
     def state_dict(self, *, payload: bool | None = None) -> dict[str, Any]:
         """Return where the consumer is; see `pyecho.EchoLoader.state_dict`.
@@ -243,7 +225,7 @@ class EchoLoader(pyecho.EchoLoader):
             return super()._pipeline_maker()
         from pyecho.device.pipeline import device_pipeline
 
-        return partial(device_pipeline, adapter=self._adapter, options=self._on)
+        return partial(device_pipeline, adapter=self._adapter, there=self._on)
 
 
 class EchoDataset(IterableDataset[Any]):

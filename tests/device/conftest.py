@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from host_device import HostUploader  # noqa: E402
+from host_device import HostUploader, as_the_device  # noqa: E402
 
 from pyecho.device.pipeline import device_augmentation  # noqa: E402
 
@@ -27,10 +27,7 @@ def device(monkeypatch, blocks, request):
         blocks.append(torch.empty(size_bytes, dtype=torch.uint8))
         return blocks[-1]
 
-    monkeypatch.setattr("pyecho.device.pipeline.present_device", lambda device: device)
-    monkeypatch.setattr("pyecho.device.pipeline.runtime", lambda: None)
-    monkeypatch.setattr("pyecho.device.pipeline.Uploader", HostUploader)
-    monkeypatch.setattr("pyecho.device.upload.has_streams", lambda device: False)
+    as_the_device(monkeypatch)
     monkeypatch.setattr(HostUploader, "made", [])
     monkeypatch.setattr(
         "pyecho.device.pipeline.device_augmentation",

@@ -1,15 +1,16 @@
-"""`device_augment`: every use by itself, on the device, with random numbers of its own."""
+"""`Device(augment=)`: every use by itself, on the device, with random numbers of its own."""
 
 import pytest
 import torch
 from host_device import there
 
 import pyecho.torch
+from pyecho.torch import Device
 
 WAYS = {
     "batches": {},
     "host": {"batch_size": 4, "shuffle_buffer": 9},
-    "device": {"batch_size": 4, "shuffle_buffer": 9, "echo_on": "device"},
+    "device": {"batch_size": 4, "shuffle_buffer": 9},
     "after the host's": {"batch_size": 4, "augment": lambda batch, rng: batch},
     "batches, after the host's": {"augment": lambda batch, rng: batch},
 }
@@ -25,15 +26,16 @@ def noisy(batch, generator):
     return batch + torch.rand(batch.shape, generator=generator, device=generator.device)
 
 
-def loader_of(way, source=None, factor=3, **more):
-    arguments = {"device": "cuda:0", "device_augment": noisy, **WAYS[way], **more}
+def loader_of(way, source=None, factor=3, augment=noisy, dtype=None, **more):
+    there = Device("cuda:0", echo=way == "device", augment=augment, dtype=dtype)
+    arguments = {"device": there, **WAYS[way], **more}
     return pyecho.torch.EchoLoader(rows() if source is None else source, factor, **arguments)
 
 
 @ways
 def test_each_use_has_noise_of_its_own_and_the_next_epoch_other_noise(device, way):
     loader = loader_of(way, with_info=True)
-    without = list(loader_of(way, device_augment=None, with_info=True))
+    without = list(loader_of(way, augment=None, with_info=True))
     seen = set()
     for _ in range(2):
         emitted = [batch for batch, _ in loader]
@@ -69,7 +71,7 @@ def test_it_comes_after_the_conversion_and_may_change_everything(device):
 
     source = [torch.full((4, 3), number, dtype=torch.uint8) for number in range(5)]
     for way in WAYS:
-        for batch in loader_of(way, source, device_augment=halves, device_dtype=torch.float16):
+        for batch in loader_of(way, source, augment=halves, dtype=torch.float16):
             assert batch["made"] == "over there"
             assert batch["left"].shape[1] == 1
 
@@ -80,14 +82,14 @@ def add_in_place(batch, generator):
 
 @pytest.mark.parametrize("way", ["host", "device"])
 def test_batches_of_examples_may_be_changed_in_place(device, way):
-    emitted = torch.cat(list(loader_of(way, device_augment=add_in_place)))
+    emitted = torch.cat(list(loader_of(way, augment=add_in_place)))
     assert sorted(emitted[:, 0, 0].tolist()) == [float(n + 1) for n in range(20) for _ in range(3)]
 
 
 def test_items_that_are_shared_by_their_uses_may_be_changed_with_copy_only(device):
     with pytest.raises(pyecho.EchoMutated, match="copy=True"):
-        list(loader_of("batches", device_augment=add_in_place))
-    emitted = list(loader_of("batches", device_augment=add_in_place, copy=True))
+        list(loader_of("batches", augment=add_in_place))
+    emitted = list(loader_of("batches", augment=add_in_place, copy=True))
     assert [each[0, 0].item() for each in emitted] == [n + 1 for n in range(20) for _ in range(3)]
 
 
@@ -101,16 +103,16 @@ def test_an_error_arrives_in_the_place_of_its_batch_and_the_next_epoch_is_whole(
             raise ArithmeticError("the third")
         return batch
 
-    loader = loader_of(way, device_augment=failing)
+    loader = loader_of(way, augment=failing)
     batches = iter(loader)
     assert len([next(batches), next(batches)]) == 2
     with pytest.raises(ArithmeticError, match="the third"):
         next(batches)
-    expected = len(list(loader_of(way, device_augment=None)))
+    expected = len(list(loader_of(way, augment=None)))
     assert len(list(loader)) == expected
 
 
 @ways
 def test_what_returns_nothing_is_refused(device, way):
-    with pytest.raises(pyecho.ConfigError, match="device_augment returned None"):
-        next(iter(loader_of(way, device_augment=lambda batch, generator: None)))
+    with pytest.raises(pyecho.ConfigError, match=r"Device\(augment=\) returned None"):
+        next(iter(loader_of(way, augment=lambda batch, generator: None)))

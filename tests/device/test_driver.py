@@ -1,6 +1,8 @@
 """Messages about the driver: with one, with none, and with one that will not do."""
 
+import copy
 import os
+import pickle
 import shutil
 import subprocess
 
@@ -12,6 +14,7 @@ import torch
 import pyecho
 import pyecho.torch
 from pyecho.device.place import named_device, present_device
+from pyecho.torch import Device
 
 pytestmark = pytest.mark.slow
 
@@ -92,7 +95,8 @@ def test_cuda_with_a_driver_is_described(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "device", ["gpu", "cuda:x", "", -1, 2**40, 2**80, 1.5, True, "hpu", torch.device("meta"), [0]]
+    "device",
+    ["gpu", "cuda:x", "", -1, 2**40, 2**80, 1.5, True, "xpu", "mps:0", torch.device("meta"), [0]],
 )
 def test_what_names_no_cuda_device_is_refused_with_a_remedy(device):
     with pytest.raises(pyecho.ConfigError) as raised:
@@ -121,28 +125,55 @@ def test_a_device_that_is_not_there_is_refused_with_the_first_batch(one_device, 
             next(batches)
 
 
-@pytest.mark.parametrize("device", ["xpu", "mps:0"])
-def test_other_accelerators_that_are_missing_are_named(device):
-    with pytest.raises(pyecho.ConfigError, match=f"device='{device}' needs .* pytorch.org"):
-        next(iter(pyecho.torch.EchoLoader([1], device=device)))
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"echo_on": "device"}, "echo_on='device' needs a device"),
-        ({"device_dtype": torch.float16}, "device_dtype needs a device"),
-        ({"device": "cpu", "echo_on": "device", "batch_size": 2}, "needs a device"),
-        ({"echo_on": "both"}, "'host' or 'device'"),
-        ({"device_dtype": "float16"}, "torch.dtype"),
         ({"pin_memory": "shared"}, "True, False or None"),
-        ({"device": "cuda", "echo_on": "device"}, "needs a batch_size"),
+        ({"device": Device(0, echo=True)}, r"Device\(echo=True\) .* needs a batch_size"),
         (
-            {"device": "cuda", "echo_on": "device", "batch_size": 2, "augment": max},
-            "use device_augment",
+            {"device": Device(0, echo=True), "batch_size": 2, "augment": max},
+            r"use Device\(augment=\)",
         ),
     ],
 )
 def test_arguments_that_do_not_fit(device, arguments, message):
     with pytest.raises(pyecho.ConfigError, match=message):
         pyecho.torch.EchoLoader([1], **arguments)
+
+
+@pytest.mark.parametrize("named", [None, "cpu"])
+@pytest.mark.parametrize(
+    "option", [{"echo": True}, {"dtype": torch.half}, {"augment": max}, {"max_bytes": 0}], ids=str
+)
+def test_options_of_a_device_need_one(named, option):
+    [name] = option
+    with pytest.raises(pyecho.ConfigError, match=rf"Device\({name}=\) needs a device"):
+        Device(named, **option)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"echo": "device"}, "must be True or False, got 'device'"),
+        ({"dtype": "float16"}, "must be a torch.dtype or None, got 'float16'"),
+        ({"augment": 3}, r"must be a function of \(batch, generator\), got 3"),
+        ({"max_bytes": -1}, "must be at least 0 .*, got -1"),
+        ({"max_bytes": 1.5}, "must be an int, got 1.5"),
+    ],
+)
+def test_wrong_options_of_a_device_are_named(option, message):
+    [name] = option
+    with pytest.raises(pyecho.ConfigError, match=rf"^Device\({name}=\) {message}"):
+        Device("cuda", **option)
+
+
+def test_a_device_is_a_value():
+    one = Device("cuda:0", echo=True, dtype=torch.bfloat16, augment=max, max_bytes=np.int64(8))
+    other = Device(np.int8(0), echo=np.True_, dtype=torch.bfloat16, augment=max, max_bytes=8)
+    assert one == other == pickle.loads(pickle.dumps(one)) == copy.deepcopy(one)
+    assert hash(one) == hash(other)
+    assert one != Device("cuda:0")
+    assert "echo=True, dtype=torch.bfloat16" in repr(one)
+    assert Device("cpu") == Device(None)
+    with pytest.raises(AttributeError):
+        one.echo = False

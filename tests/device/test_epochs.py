@@ -10,15 +10,13 @@ from host_device import WAYS
 import pyecho
 import pyecho.torch
 
-HOST = {"device": None, "echo_on": "host", "device_dtype": None}
-
 
 def rows(count=40):
     return [torch.full((3000,), number, dtype=torch.uint8) for number in range(count)]
 
 
 def arguments_of(way, **more):
-    return {"factor": 3, "shuffle_buffer": 8, "device": "cuda:0"} | WAYS[way] | more
+    return {"factor": 3, "shuffle_buffer": 8} | WAYS[way] | more
 
 
 def values(batches):
@@ -31,7 +29,7 @@ def both(device):
 
     def do(way, use, source=rows, **more):
         outputs = []
-        for place in ({}, HOST):
+        for place in ({}, {"device": None}):
             loader = pyecho.torch.EchoLoader(source(), **arguments_of(way, **more) | place)
             outputs.append(values(use(loader)))
         return outputs

@@ -9,6 +9,7 @@ from host_device import WAYS, HostUploader
 
 import pyecho
 import pyecho.torch
+from pyecho.torch import Device
 
 
 class Unreadable(Exception):
@@ -39,7 +40,7 @@ def emitted_before(error, loader):
 # ---------------------------------------------------------------- of the source
 
 
-@pytest.mark.parametrize("echo_on", ["host", "device"])
+@pytest.mark.parametrize("echo", [False, True])
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -57,13 +58,13 @@ def emitted_before(error, loader):
     [(40, Unreadable), (1, KeyboardInterrupt), (5, GeneratorExit), (10, pyecho.SpecMismatch)],
 )
 def test_every_use_of_what_came_before_is_emitted_then_the_same_exception(
-    device, echo_on, arguments, items, kind
+    device, echo, arguments, items, kind
 ):
     error = kind("a.png")
     on_host = pyecho.torch.EchoLoader(failing_source(items, kind()), **arguments)
     expected, _ = emitted_before(kind, on_host)
     loader = pyecho.torch.EchoLoader(
-        failing_source(items, error), **arguments, device="cuda:0", echo_on=echo_on
+        failing_source(items, error), **arguments, device=Device("cuda:0", echo=echo)
     )
     emitted, raised = emitted_before(kind, loader)
     assert emitted == expected
@@ -73,8 +74,8 @@ def test_every_use_of_what_came_before_is_emitted_then_the_same_exception(
     assert (stats.read, stats.emitted, stats.batches) == (items, rows, len(expected))
 
 
-@pytest.mark.parametrize("echo_on", ["host", "device"])
-def test_once_handled_the_error_is_kept_by_nobody(device, echo_on):
+@pytest.mark.parametrize("echo", [False, True])
+def test_once_handled_the_error_is_kept_by_nobody(device, echo):
     # An iterator's frame would keep the exception that it raised, and be kept by it.
     class Source:
         def __init__(self):
@@ -88,7 +89,7 @@ def test_once_handled_the_error_is_kept_by_nobody(device, echo_on):
                 raise Unreadable
             return self.rows.pop()
 
-    loader = pyecho.torch.EchoLoader(Source(), 2, batch_size=4, device="cuda:0", echo_on=echo_on)
+    loader = pyecho.torch.EchoLoader(Source(), 2, batch_size=4, device=Device("cuda:0", echo=echo))
     gc.collect()
     gc.disable()
     try:
@@ -108,7 +109,7 @@ def test_once_handled_the_error_is_kept_by_nobody(device, echo_on):
 @pytest.mark.parametrize("way", WAYS)
 def test_a_copy_that_fails_is_the_error_of_the_consumer_and_the_next_epoch_is_whole(device, way):
     source = [row(number) for number in range(12)]
-    loader = pyecho.torch.EchoLoader(source, 2, device="cuda:0", **WAYS[way])
+    loader = pyecho.torch.EchoLoader(source, 2, **WAYS[way])
     expected = len(list(loader))
     uploader = device[-1]
     in_epoch = uploader.copies
@@ -125,14 +126,14 @@ def test_a_copy_that_fails_is_the_error_of_the_consumer_and_the_next_epoch_is_wh
 def test_an_error_of_the_device_does_not_wait_for_the_end_of_the_pool(device, monkeypatch, nth):
     monkeypatch.setattr(HostUploader, "failing", nth)
     loader = pyecho.torch.EchoLoader(
-        failing_source(20, Unreadable()), 50, batch_size=4, device="cuda:0", echo_on="device"
+        failing_source(20, Unreadable()), 50, batch_size=4, device=Device("cuda:0", echo=True)
     )
     emitted, _ = emitted_before(RuntimeError, loader)
     assert len(emitted) <= nth
 
 
-@pytest.mark.parametrize("echo_on", ["host", "device"])
-def test_pinned_memory_that_runs_out_ends_the_epoch_at_once(device, monkeypatch, echo_on):
+@pytest.mark.parametrize("echo", [False, True])
+def test_pinned_memory_that_runs_out_ends_the_epoch_at_once(device, monkeypatch, echo):
     blocks = []
 
     def allocate(size_bytes):
@@ -145,7 +146,7 @@ def test_pinned_memory_that_runs_out_ends_the_epoch_at_once(device, monkeypatch,
     arguments = {"factor": 2, "batch_size": 4, "shuffle_buffer": 9}
     expected = [batch[:, 0].tolist() for batch in pyecho.torch.EchoLoader(source, **arguments)]
     monkeypatch.setattr("pyecho.torch.TorchAdapter.allocate", staticmethod(allocate))
-    loader = pyecho.torch.EchoLoader(source, **arguments, device="cuda:0", echo_on=echo_on)
+    loader = pyecho.torch.EchoLoader(source, **arguments, device=Device("cuda:0", echo=echo))
     emitted, _ = emitted_before(pyecho.CudaError, loader)
     assert 0 < len(emitted) < len(expected)
     assert emitted == expected[: len(emitted)], "the pool was drained"

@@ -21,7 +21,7 @@ def rows():
 @pytest.mark.parametrize("way", WAYS)
 def test_a_loader_with_a_device_loses_nothing_in_a_storm_of_interrupts(device, way, threads):
     def make():
-        arguments = {"shuffle_buffer": 8, "device": "cuda:0", "threads": threads} | WAYS[way]
+        arguments = {"shuffle_buffer": 8, "threads": threads} | WAYS[way]
         return pyecho.torch.EchoLoader(rows(), 3, **arguments)
 
     def plain(batches):

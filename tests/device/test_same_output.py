@@ -8,9 +8,10 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from host_device import plain, there
+from host_device import ECHOING, plain
 
 import pyecho.torch
+from pyecho.torch import Device
 
 FLOAT8 = [getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, name)]
 
@@ -19,10 +20,9 @@ FLOAT8 = [getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if h
 def assert_same(device):
     """Checks two epochs on a device against those without one; returns both loaders' stats."""
 
-    def check(source, way="host", made_there=None, **arguments):
+    def check(source, echo=False, **arguments):
         on_host = pyecho.torch.EchoLoader(source, **arguments)
-        source, echo_on = (made_there, "device") if way == "made there" else (source, way)
-        on_device = pyecho.torch.EchoLoader(source, **arguments, device="cuda:0", echo_on=echo_on)
+        on_device = pyecho.torch.EchoLoader(source, **arguments, device=Device("cuda:0", echo=echo))
         for _ in range(2):
             assert plain(on_device) == plain(on_host)
         return on_device.stats(), on_host.stats()
@@ -30,12 +30,12 @@ def assert_same(device):
     return check
 
 
-def example(number, place=lambda tensor: tensor):
-    """One of each kind of leaf, with rows of odd and even sizes; `place` puts some in a place."""
+def example(number):
+    """One of each kind of leaf, with rows of odd and even sizes."""
     leaves = {
-        "image": place(torch.arange(number, number + 12, dtype=torch.float32).reshape(3, 4)),
+        "image": torch.arange(number, number + 12, dtype=torch.float32).reshape(3, 4),
         "pixels": np.full((5, 7), number % 251, np.uint8),
-        "bfloat16": place((torch.arange(5) * number).to(torch.bfloat16)),
+        "bfloat16": (torch.arange(5) * number).to(torch.bfloat16),
         "float16": torch.arange(3).to(torch.float16) - number,
         "float64": torch.tensor(number / 7, dtype=torch.float64),
         "int8": torch.full((3,), -(number % 100), dtype=torch.int8),
@@ -43,7 +43,7 @@ def example(number, place=lambda tensor: tensor):
         "int32": torch.arange(number, number + 3, dtype=torch.int32),
         "complex": torch.tensor([complex(number, -number)]),
         "flags": torch.tensor([number % 2 == 0, number % 3 == 0]),
-        "flag": place(torch.tensor(number % 3 == 0)),
+        "flag": torch.tensor(number % 3 == 0),
         "empty": torch.empty(0, 3),
         "label": number,
         "share": number / 3,
@@ -78,29 +78,27 @@ EXAMPLES = {
 }
 
 
-@pytest.mark.parametrize("way", ["host", "device", "made there"])
+@pytest.mark.parametrize("echo", [False, True])
 @pytest.mark.parametrize("arguments", EXAMPLES.values(), ids=EXAMPLES)
-def test_example_echoing(assert_same, arguments, way):
+def test_example_echoing(assert_same, arguments, echo):
     source = [example(number) for number in range(23)]
-    made_there = [example(number, there) for number in range(23)]
     arguments = {"batch_size": 8, "seed": 3} | arguments
-    stats, expected = assert_same(source, way, made_there, **arguments)
+    stats, expected = assert_same(source, echo, **arguments)
     assert (stats.emitted, stats.batches) == (expected.emitted, expected.batches)
     if "steps_per_epoch" not in arguments:  # else what is read ahead counts
         assert stats.fresh == expected.fresh == 2 * 23
 
 
-@pytest.mark.parametrize("way", ["host", "device", "made there"])
+@pytest.mark.parametrize("echo", [False, True])
 @pytest.mark.parametrize("sizes", [[4, 4, 4], [7, 1, 13], [1] * 9, [4, 1, 0, 9, 6]])
-def test_unbatched(assert_same, way, sizes):
+def test_unbatched(assert_same, echo, sizes):
     starts = np.cumsum([0, *sizes])
     source = [
         (torch.arange(start, start + size), torch.randn(size, 6), [f"{start}"] * size)
         for start, size in zip(starts, sizes, strict=False)
     ]
-    made_there = [(numbers, there(noise), names) for numbers, noise, names in source]
     arguments = {"factor": 3, "batch_size": 4, "unbatch": True, "shuffle_buffer": 5}
-    assert_same(source, way, made_there, **arguments)
+    assert_same(source, echo, **arguments)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +127,7 @@ def test_collated_batches(assert_same):
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"batch_size": 4}, {"batch_size": 4, "echo_on": "device"}, {}],
+    [{"batch_size": 4}, {"batch_size": 4, "device": ECHOING}, {}],
     ids=["examples", "echo on the device", "batches"],
 )
 def test_nests_of_every_kind(device, arguments):
@@ -141,8 +139,8 @@ def test_nests_of_every_kind(device, arguments):
         read_only = np.frombuffer(bytes([number] * 2), np.uint8)  # PyTorch would warn
         tensor, nested = torch.full((2, 3), float(number)), {"n": read_only, "t": "t"}
         source.append({name: kind.make(tensor, nested) for name, kind in KINDS.items()})
-    on_host = pyecho.torch.EchoLoader(source, 2, **(arguments | {"echo_on": "host"}))
-    on_device = pyecho.torch.EchoLoader(source, 2, device="cuda:0", **arguments)
+    on_host = pyecho.torch.EchoLoader(source, 2, **(arguments | {"device": None}))
+    on_device = pyecho.torch.EchoLoader(source, 2, **({"device": "cuda:0"} | arguments))
     for ours, theirs in zip(on_device, on_host, strict=True):
         for name, kind in KINDS.items():
             our, their = ours[name], theirs[name]
@@ -153,12 +151,12 @@ def test_nests_of_every_kind(device, arguments):
             assert our_b["n"].tolist() == their_b["n"].tolist()
 
 
-@pytest.mark.parametrize("echo_on", ["host", "device"])
-def test_hoarded_batches_stay_as_they_are_and_cost_no_host_memory(device, echo_on):
+@pytest.mark.parametrize("echo", [False, True])
+def test_hoarded_batches_stay_as_they_are_and_cost_no_host_memory(device, echo):
     source = [torch.full((50_000,), n % 251, dtype=torch.uint8) for n in range(300)]
     arguments = {"factor": 3, "batch_size": 16, "shuffle_buffer": 100}
     expected = [batch[:, 0].tolist() for batch in pyecho.torch.EchoLoader(source, **arguments)]
-    loader = pyecho.torch.EchoLoader(source, **arguments, device="cuda:0", echo_on=echo_on)
+    loader = pyecho.torch.EchoLoader(source, **arguments, device=Device("cuda:0", echo=echo))
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # device memory is PyTorch's: pyecho has nothing to grow
         batches = list(loader)
@@ -174,15 +172,14 @@ def test_views_and_strides_are_copied_as_they_look(device):
 
 
 @pytest.mark.parametrize("wanted", [torch.float16, torch.bfloat16, torch.float64])
-@pytest.mark.parametrize("echo_on", ["host", "device"])
-def test_device_dtype_converts_what_has_axes_of_its_own(device, echo_on, wanted):
+@pytest.mark.parametrize("echo", [False, True])
+def test_what_has_axes_of_its_own_is_converted(device, echo, wanted):
     source = [
         (np.full((2, 3), n, np.uint8), np.float32(n), torch.full((4,), n, dtype=torch.int32), n)
         for n in range(20)
     ]
-    loader = pyecho.torch.EchoLoader(
-        source, 2, batch_size=5, device="cuda:0", echo_on=echo_on, device_dtype=wanted
-    )
+    there = Device("cuda:0", echo=echo, dtype=wanted)
+    loader = pyecho.torch.EchoLoader(source, 2, batch_size=5, device=there)
     for images, *others, labels in loader:
         dtypes = [leaf.dtype for leaf in (images, *others, labels)]
         assert dtypes == [wanted, torch.float32, torch.int32, torch.int64]
@@ -235,7 +232,7 @@ REFUSED = {
         {},
         {"augment": lambda batch, rng: batch},
         {"batch_size": 1},
-        {"batch_size": 1, "echo_on": "device"},
+        {"batch_size": 1, "device": ECHOING},
     ],
     ids=["batches", "augmented", "examples", "on the device"],
 )
@@ -247,19 +244,19 @@ def test_what_would_lose_something_is_refused_after_what_came_before(
     source = [torch.ones(3)] * before + [make()]
     emitted = []
     with pytest.raises(pyecho.ConfigError, match=remedy):
-        emitted.extend(pyecho.torch.EchoLoader(source, 2, device="cuda:0", **arguments))
+        emitted.extend(pyecho.torch.EchoLoader(source, 2, **({"device": "cuda:0"} | arguments)))
     assert len(emitted) == 2 * before
 
 
-@pytest.mark.parametrize("echo_on", ["host", "device"])
-def test_deterministic_algorithms_change_nothing(device, echo_on):
+@pytest.mark.parametrize("echo", [False, True])
+def test_deterministic_algorithms_change_nothing(device, echo):
     source = [torch.full((3000,), n % 251, dtype=torch.uint8) for n in range(40)]
     arguments = {"factor": 3, "batch_size": 8, "shuffle_buffer": 9}
     expected = plain(pyecho.torch.EchoLoader(source, **arguments))
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)  # which also fills memory before it is written
     try:
-        loader = pyecho.torch.EchoLoader(source, **arguments, device="cuda:0", echo_on=echo_on)
+        loader = pyecho.torch.EchoLoader(source, **arguments, device=Device("cuda:0", echo=echo))
         assert plain(loader) == expected
     finally:
         torch.use_deterministic_algorithms(before)

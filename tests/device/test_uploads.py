@@ -9,6 +9,7 @@ from trace_format import Trace
 
 import pyecho
 import pyecho.torch
+from pyecho.torch import Device
 
 ROW_BYTES = 3000
 
@@ -33,17 +34,17 @@ def test_an_item_crosses_once_in_batch_echoing_and_its_uses_are_the_same_tensors
 
 
 @pytest.mark.parametrize("factor", [1, 4])
-@pytest.mark.parametrize("echo_on", ["host", "device"])
+@pytest.mark.parametrize("echo", [False, True])
 def test_batches_echoed_on_the_host_cross_whole_and_examples_for_the_device_once(
-    device, factor, echo_on
+    device, factor, echo
 ):
     loader = pyecho.torch.EchoLoader(
-        rows(64), factor, batch_size=8, device="cuda:0", echo_on=echo_on, shuffle_buffer=9
+        rows(64), factor, batch_size=8, device=Device("cuda:0", echo=echo), shuffle_buffer=9
     )
     for epoch in (1, 2):
         list(loader)
         indices = (64 + 64 * factor) * 8  # where to store each example, and what each row is
-        crossed = 64 * factor * ROW_BYTES if echo_on == "host" else 64 * ROW_BYTES + indices
+        crossed = 64 * factor * ROW_BYTES if not echo else 64 * ROW_BYTES + indices
         assert loader.stats().h2d_bytes == epoch * crossed
 
 
@@ -52,7 +53,7 @@ def test_batches_echoed_on_the_host_cross_whole_and_examples_for_the_device_once
 
 @pytest.mark.parametrize("way", ["examples", "on the device", "augmented"])
 def test_host_memory_is_bounded(device, way, blocks):
-    arguments = {"device": "cuda:0", "prefetch": 1} | WAYS[way]
+    arguments = {"prefetch": 1} | WAYS[way]
     tight = pyecho.torch.EchoLoader(rows(9), 3, **arguments, max_bytes=10_000)
     with pytest.raises(pyecho.ConfigError, match="max_bytes is"):
         next(iter(tight))
@@ -62,32 +63,33 @@ def test_host_memory_is_bounded(device, way, blocks):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "needed"),
+    ("arguments", "there", "needed"),
     [
-        ({}, (2 + 1 + 2) * 40),
-        ({"batch_size": 4}, 2 * 4 * 40),
-        ({"batch_size": 4, "device_dtype": torch.float16}, 2 * 4 * 20),
+        ({}, {}, (2 + 1 + 2) * 40),
+        ({"batch_size": 4}, {}, 2 * 4 * 40),
+        ({"batch_size": 4}, {"dtype": torch.float16}, 2 * 4 * 20),
         # The pool has twice the batch size more slots than the shuffle buffer, each of some words.
-        ({"batch_size": 4, "echo_on": "device"}, (6 + 8) * 48 + 4 * 2 * 40 + 2 * 4 * 40),
+        ({"batch_size": 4}, {"echo": True}, (6 + 8) * 48 + 4 * 2 * 40 + 2 * 4 * 40),
     ],
 )
-def test_max_device_bytes_bounds_what_is_kept_on_the_device(device, arguments, needed):
-    arguments = {"device": "cuda:0", "shuffle_buffer": 6, "pin_memory": False, **arguments}
+def test_max_bytes_bounds_what_is_kept_on_the_device(device, arguments, there, needed):
+    arguments = {"shuffle_buffer": 6, "pin_memory": False, **arguments}
     if "batch_size" not in arguments:
         arguments["shuffle_buffer"] = 3
     source = [torch.full((2, 5), float(number)) for number in range(21)] * 20
 
     def take(limit):
-        return next(iter(pyecho.torch.EchoLoader(source, 2, **arguments, max_device_bytes=limit)))
+        device = Device("cuda:0", max_bytes=limit, **there)
+        return next(iter(pyecho.torch.EchoLoader(source, 2, **arguments, device=device)))
 
     with pytest.raises(pyecho.ConfigError, match=f" need {needed} bytes on cuda:0, but"):
         take(needed - 1)
     take(needed)
 
 
-@pytest.mark.parametrize("echo_on", ["host", "device"])
-def test_memory_that_cannot_be_pinned_is_a_warning(device, unpinnable, echo_on):
-    loader = pyecho.torch.EchoLoader(rows(8), 2, batch_size=4, device="cuda:0", echo_on=echo_on)
+@pytest.mark.parametrize("echo", [False, True])
+def test_memory_that_cannot_be_pinned_is_a_warning(device, unpinnable, echo):
+    loader = pyecho.torch.EchoLoader(rows(8), 2, batch_size=4, device=Device("cuda:0", echo=echo))
     with pytest.warns(RuntimeWarning, match="pageable memory.*no more can be pinned"):
         emitted = list(loader)
     assert sorted(values(emitted)) == [number for number in range(8) for _ in range(2)]
@@ -135,7 +137,7 @@ def test_numpy_has_no_pinned_memory():
 
 @pytest.mark.parametrize("way", WAYS)
 def test_uploads_have_spans_in_a_trace(way, device, tmp_path):
-    loader = pyecho.torch.EchoLoader(rows(12), 2, device="cuda:0", **WAYS[way])
+    loader = pyecho.torch.EchoLoader(rows(12), 2, **WAYS[way])
     path = tmp_path / "run.json"
     with pyecho.trace(path):
         for _ in loader:

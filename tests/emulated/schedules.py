@@ -23,6 +23,7 @@ import torch
 from cuda_emulator import control
 
 import pyecho.torch
+from pyecho.torch import Device
 
 DEVICE = torch.device("cuda", 0)
 ABORTING = {
@@ -50,13 +51,12 @@ def shifted(batch, generator):
 WAYS = {
     "batches": {},
     "host": {"batch_size": 4, "shuffle_buffer": 6},
-    "device": {"batch_size": 4, "shuffle_buffer": 6, "echo_on": "device"},
-    "converted": {"batch_size": 4, "echo_on": "device", "device_dtype": torch.float64},
-    "augmented batches": {"device_augment": shifted},
-    "augmented": {"batch_size": 4, "shuffle_buffer": 6, "device_augment": shifted},
+    "device": {"batch_size": 4, "shuffle_buffer": 6, "device": Device(DEVICE, echo=True)},
+    "converted": {"batch_size": 4, "device": Device(DEVICE, echo=True, dtype=torch.float64)},
+    "augmented batches": {"device": Device(DEVICE, augment=shifted)},
+    "augmented": {"batch_size": 4, "shuffle_buffer": 6, "device": Device(DEVICE, augment=shifted)},
     "host's augment": {"augment": lambda batch, rng: batch + 0, "augment_workers": 2},
-    "own copies": {"batch_size": 4, "pin_memory": True},
-    "made there": {"batch_size": 4, "shuffle_buffer": 6, "echo_on": "device"},
+    "own copies": {"batch_size": 4, "pin_memory": True, "device": None},
     "batches made there": {},
 }
 
@@ -78,11 +78,11 @@ class Schedule:
         )
         self.hoard = self.random.random() < 0.3
         self.hoarded = []
-        arguments = {"seed": seed, "prefetch": self.random.choice([1, 2, 5]), **WAYS[self.way]}
-        on_device = {} if self.way == "own copies" else {"device": DEVICE}
+        prefetch = self.random.choice([1, 2, 5])
+        arguments = {"seed": seed, "prefetch": prefetch, "device": DEVICE, **WAYS[self.way]}
         factor = pyecho.Adaptive(MOST_USES) if self.is_adaptive else self.factor
-        self.loader = pyecho.torch.EchoLoader(self.Source(self), factor, **arguments, **on_device)
-        for name in ("echo_on", "device_augment", "device_dtype", "memory"):
+        self.loader = pyecho.torch.EchoLoader(self.Source(self), factor, **arguments)
+        for name in ("device", "memory"):
             arguments.pop(name, None)
         source = [torch.full((self.width,), float(number)) for number in range(self.items)]
         self.on_host = pyecho.torch.EchoLoader(source, self.factor, **arguments)
@@ -91,7 +91,7 @@ class Schedule:
         def __init__(self, schedule):
             self.items = schedule.items
             self.width = schedule.width
-            self.there = schedule.way.endswith("made there")
+            self.there = schedule.way == "batches made there"
 
         def __len__(self):
             return self.items
@@ -172,9 +172,7 @@ class Schedule:
                 added = {ours - theirs for ours, theirs in zip(found, values, strict=True)}
                 assert len(added) == 1, (found, values)
                 assert added <= {0.0, 1.0}, (found, values)
-            elif not (
-                failing and self.way.endswith("made there")
-            ):  # else the source has ended early
+            elif not (failing and self.way == "batches made there"):  # the source has ended early
                 assert found == values, (found, values, failing)
         for batch, seen_before in self.hoarded:
             assert torch.equal(batch.reshape(-1, self.width).cpu(), seen_before.cpu())

@@ -16,15 +16,15 @@ from pyecho.device import blocks, leaves  # noqa: E402
 from pyecho.device.indices import Indices  # noqa: E402
 from pyecho.device.upload import Uploader  # noqa: E402
 from pyecho.items.nest import leaves_of  # noqa: E402
+from pyecho.torch import Device  # noqa: E402
 
 ROWS, BATCH, PREFETCH = 6400, 64, 2
 
 
-def loader_of(count, **options):
+def loader_of(count, **there):
     source = {f"leaf {n}": np.zeros((ROWS, 4096 // count), np.float32) for n in range(count)}
-    return pyecho.torch.EchoLoader(
-        source, 2, batch_size=BATCH, shuffle_buffer=256, device="cuda", **options
-    )
+    device = Device("cuda", **there)
+    return pyecho.torch.EchoLoader(source, 2, batch_size=BATCH, shuffle_buffer=256, device=device)
 
 
 def calls_of_an_epoch(emulator, loader):
@@ -99,7 +99,7 @@ def test_memory_that_no_leaf_is_in_any_more_is_freed_without_the_gil(emulator, m
 
     new_memory = leaves.new_memory
     monkeypatch.setattr(blocks, "new_memory", recorded)
-    batches = iter(loader_of(1, device_dtype=dtype))
+    batches = iter(loader_of(1, dtype=dtype))
     for _ in range(20):
         next(batches)
     assert shared == [dtype is None] * 20
@@ -110,7 +110,7 @@ def test_memory_that_no_leaf_is_in_any_more_is_freed_without_the_gil(emulator, m
 
 @pytest.mark.parametrize("count", [2, 20])
 def test_a_pool_on_the_device_takes_as_many_kernels_however_many_leaves(emulator, count):
-    calls, total, copies = calls_of_an_epoch(emulator, loader_of(count, echo_on="device"))
+    calls, total, copies = calls_of_an_epoch(emulator, loader_of(count, echo=True))
     assert copies == pytest.approx(2, abs=0.05)  # a chunk, and the slots to store to and read from
     assert calls["cudaLaunchKernel"] < 5
     assert total - calls["cudaEventQuery"] < 55
@@ -170,7 +170,7 @@ def test_a_stream_that_is_held_holds_up_no_other_loader(emulator, way):
         iter(
             pyecho.torch.EchoLoader(made_on(stream), 2, device="cuda")
             if way == "made there"
-            else loader_of(1, echo_on=way)
+            else loader_of(1, echo=way == "device")
         )
         for stream in streams
     ]
@@ -203,9 +203,8 @@ def test_a_pool_is_on_the_device_once_while_it_fills_and_in_states(emulator, row
     rows, states = np.zeros((3000, row_bytes), np.uint8), []
 
     def peak(use):
-        loader = pyecho.torch.EchoLoader(
-            rows, 2, batch_size=16, shuffle_buffer=2500, device="cuda", echo_on="device"
-        )
+        device = Device("cuda", echo=True)
+        loader = pyecho.torch.EchoLoader(rows, 2, batch_size=16, shuffle_buffer=2500, device=device)
         before = settled_bytes()
         torch.cuda.reset_peak_memory_stats()
         use(loader)
@@ -223,19 +222,18 @@ def test_a_pool_is_on_the_device_once_while_it_fills_and_in_states(emulator, row
         assert peak(use) < 1.1 * 2500 * row_bytes + (1 << 20)
 
 
-@pytest.mark.parametrize("echo_on", ["host", "device"])
+@pytest.mark.parametrize("echo", [False, True])
 @pytest.mark.parametrize("augmented", [False, True])
-def test_max_device_bytes_is_as_much_as_a_loader_keeps_there(emulator, echo_on, augmented):
+def test_max_bytes_is_as_much_as_a_loader_keeps_there(emulator, echo, augmented):
+    augment = (lambda batch, generator: batch + 1) if augmented else None
+
     def loader(limit):
         return pyecho.torch.EchoLoader(
             np.zeros((3000, 20_000), np.uint8),
             2,
             batch_size=BATCH,
             shuffle_buffer=500,
-            device="cuda",
-            echo_on=echo_on,
-            device_augment=(lambda batch, generator: batch + 1) if augmented else None,
-            max_device_bytes=limit,
+            device=Device("cuda", echo=echo, augment=augment, max_bytes=limit),
             threads=1,
         )
 
@@ -268,7 +266,7 @@ def test_max_device_bytes_is_as_much_as_a_loader_keeps_there(emulator, echo_on, 
     assert 0.7 * needed <= kept <= needed + work + (1 << 20)
 
 
-def test_a_state_fits_in_max_device_bytes_of_the_run_that_it_is_of(emulator):
+def test_a_state_fits_in_max_bytes_of_the_run_that_it_is_of(emulator):
     needed = (PREFETCH + 1 + 1) * BATCH * 20_000  # blocks
 
     def loader():
@@ -277,8 +275,7 @@ def test_a_state_fits_in_max_device_bytes_of_the_run_that_it_is_of(emulator):
             1,
             batch_size=BATCH,
             shuffle_buffer=500,
-            device="cuda",
-            max_device_bytes=needed,
+            device=Device("cuda", max_bytes=needed),
             prefetch=PREFETCH,
             threads=1,
         )

@@ -19,7 +19,6 @@ WAYS = [
     "augmented",
     "host's augment",
     "own copies",
-    "made there",
     "batches made there",
 ]
 HOW = ["end", "exit", "error", "interrupt", "fork", "close", "thread"]

@@ -6,19 +6,21 @@ import scripts
 torch = pytest.importorskip("torch")
 
 WAYS = {
-    "batches": {},
-    "examples on the host": {"batch_size": 8},
-    "examples on the device": {"batch_size": 8, "echo_on": "device"},
+    "batches": ({}, False),
+    "examples on the host": ({"batch_size": 8}, False),
+    "examples on the device": ({"batch_size": 8}, True),
 }
+"""Options of the loader, and whether the device echoes."""
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_exit_in_the_middle_of_an_epoch_is_clean(gpu, way):
+@pytest.mark.parametrize(("options", "echo"), WAYS.values(), ids=WAYS)
+def test_exit_in_the_middle_of_an_epoch_is_clean(gpu, options, echo):
     output = scripts.run(
         f"""
         import torch, pyecho.torch
         rows = [torch.full((1_000_000,), n % 251, dtype=torch.uint8) for n in range(200)]
-        loader = pyecho.torch.EchoLoader(rows * 10, 3, device="cuda", **{WAYS[way]!r})
+        device = pyecho.torch.Device("cuda", echo={echo})
+        loader = pyecho.torch.EchoLoader(rows * 10, 3, device=device, **{options!r})
         batches = iter(loader)
         kept = [next(batches) for _ in range(3)]
         torch.cuda._sleep(100_000_000)
@@ -28,13 +30,14 @@ def test_exit_in_the_middle_of_an_epoch_is_clean(gpu, way):
     assert output == "True\n"
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_in_a_forked_child_the_loader_says_so(gpu, way):
+@pytest.mark.parametrize(("options", "echo"), WAYS.values(), ids=WAYS)
+def test_in_a_forked_child_the_loader_says_so(gpu, options, echo):
     output = scripts.run(
         f"""
         import warnings
         import torch, pyecho.torch
-        arguments = {{"source": [torch.zeros(4)] * 8, "device": "cuda", **{WAYS[way]!r}}}
+        device = pyecho.torch.Device("cuda", echo={echo})
+        arguments = {{"source": [torch.zeros(4)] * 8, "device": device, **{options!r}}}
         loader, other, closed = (pyecho.torch.EchoLoader(**arguments) for _ in range(3))
         list(loader)
         left, ended = iter(other), iter(closed)
@@ -59,7 +62,8 @@ TWO_GPUS = """
     import torch, pyecho.torch
     {before}
     rows = [torch.full((50_000,), n % 251, dtype=torch.uint8) for n in range(64)]
-    loader = pyecho.torch.EchoLoader(rows, 2, **{arguments!r})
+    device = pyecho.torch.Device({device!r}, echo={echo})
+    loader = pyecho.torch.EchoLoader(rows, 2, device=device, shuffle_buffer=0, **{options!r})
     seen = []
     def use(batch):
         with torch.cuda.device(1):
@@ -86,11 +90,12 @@ TWO_GPUS = """
 def test_work_on_the_second_device_makes_no_context_on_the_first(gpu, way, selected):
     if torch.cuda.device_count() < 2:
         pytest.skip("there is one GPU only")
-    arguments = {"device": "cuda:1", "shuffle_buffer": 0, **WAYS.get(way, {})}
+    device, (options, echo) = "cuda:1", WAYS.get(way, ({}, False))
     if way == "pinned batches":
         if not selected:
             pytest.skip("nothing says which device pinned batches are for")
-        arguments = {"pin_memory": True, "batch_size": 8, "shuffle_buffer": 0}
+        device, options = None, {"pin_memory": True, "batch_size": 8}
     before = "torch.cuda.set_device(1)" if selected else ""
-    output = scripts.run(TWO_GPUS.format(before=before, arguments=arguments))
+    script = TWO_GPUS.format(before=before, device=device, echo=echo, options=options)
+    output = scripts.run(script)
     assert output == "False True\n"

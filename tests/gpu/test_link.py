@@ -13,16 +13,17 @@ from pyecho.device.upload import Uploader  # noqa: E402
 
 
 @pytest.mark.parametrize("has_functions", [True, False])
-@pytest.mark.parametrize("echo_on", ["host", "device"])
+@pytest.mark.parametrize("echo", [False, True])
 def test_leaves_of_a_batch_lie_in_one_block_and_count_their_changes_apart(
-    device, echo_on, has_functions, monkeypatch
+    device, echo, has_functions, monkeypatch
 ):
     if not has_functions:  # an older PyTorch
         monkeypatch.setattr("pyecho.device.leaves.functions", lambda: None)
         monkeypatch.setattr("pyecho.device.pipeline.functions", lambda: None)
     rows = [{"x": torch.ones(3), "name": str(n), "y": torch.tensor(n)} for n in range(8)]
     options = {"batch_size": 4, "shuffle_buffer": 1, "with_info": True}
-    loader = pyecho.torch.EchoLoader(rows, 1, device=device, echo_on=echo_on, **options)
+    there = pyecho.torch.Device(device, echo=echo)
+    loader = pyecho.torch.EchoLoader(rows, 1, device=there, **options)
     for number, (batch, info) in enumerate(loader):
         weight = torch.ones(3, device=device, requires_grad=True)
         loss = (weight * batch["x"]).sum()
@@ -34,7 +35,7 @@ def test_leaves_of_a_batch_lie_in_one_block_and_count_their_changes_apart(
         assert batch["name"] == list(map(str, expected))
         assert info.source_index.tolist() == expected
         same = batch["x"].untyped_storage().data_ptr() == batch["y"].untyped_storage().data_ptr()
-        assert same == (has_functions or echo_on == "device"), "without, a thread uploads each leaf"
+        assert same == (has_functions or echo), "without, a thread uploads each leaf"
         assert all(batch[leaf].is_contiguous() for leaf in "xy")
 
 

@@ -7,10 +7,11 @@ torch = pytest.importorskip("torch")
 
 import pyecho.torch  # noqa: E402
 from pyecho import Field, Padded, Ragged, ops  # noqa: E402
+from pyecho.torch import Device  # noqa: E402
 
 
-@pytest.mark.parametrize("more", [{}, {"device_augment": lambda batch, generator: batch}])
-def test_operations_make_the_same_rows_as_on_the_host(device, more):
+@pytest.mark.parametrize("augment", [None, lambda batch, generator: batch])
+def test_operations_make_the_same_rows_as_on_the_host(device, augment):
     rng = np.random.default_rng(0)
     items = [
         {"image": rng.integers(0, 256, (20, 24, 3), np.uint8), "label": n, "name": str(n)}
@@ -19,7 +20,7 @@ def test_operations_make_the_same_rows_as_on_the_host(device, more):
     crop = [ops.RandomResizedCrop(9), ops.Normalize(0.5, 0.2), ops.Cast("bfloat16"), ops.ToCHW()]
     options = {"batch_size": 8, "shuffle_buffer": 16, "ops": {"image": crop}}
     here = pyecho.torch.EchoLoader(items, 3, **options)
-    there = pyecho.torch.EchoLoader(items, 3, device=device, **options, **more)
+    there = pyecho.torch.EchoLoader(items, 3, device=Device(device, augment=augment), **options)
     for one, other in zip(here, there, strict=True):
         assert other["image"].device == torch.device(device)
         assert other["image"].dtype == torch.bfloat16

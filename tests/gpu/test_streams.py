@@ -11,6 +11,7 @@ from torn import values_of  # noqa: E402
 
 import pyecho.torch  # noqa: E402
 from pyecho.device import place  # noqa: E402
+from pyecho.torch import Device  # noqa: E402
 
 ROW_BYTES = 100_000
 BATCH = 16
@@ -28,12 +29,13 @@ def shifted(batch, generator):
 WAYS = {
     "batches": {},
     "examples on the host": EXAMPLES,
-    "examples on the device": EXAMPLES | {"echo_on": "device"},
-    "converted": EXAMPLES | {"device_dtype": torch.float32},
-    "augmented batches": {"device_augment": shifted},
-    "augmented examples": EXAMPLES | {"device_augment": shifted},
-    "augmented on the device": EXAMPLES | {"echo_on": "device", "device_augment": shifted},
+    "examples on the device": EXAMPLES | {"device": Device("cuda", echo=True)},
+    "converted": EXAMPLES | {"device": Device("cuda", dtype=torch.float32)},
+    "augmented batches": {"device": Device("cuda", augment=shifted)},
+    "augmented examples": EXAMPLES | {"device": Device("cuda", augment=shifted)},
+    "augmented on the device": EXAMPLES | {"device": Device("cuda", echo=True, augment=shifted)},
 }
+WAYS = {way: {"device": Device("cuda")} | more for way, more in WAYS.items()}
 STREAMS = {
     "default": lambda device: [torch.cuda.default_stream(device)],
     "of its own": lambda device: [torch.cuda.Stream(device)],
@@ -57,18 +59,18 @@ def on_host(way, factor=3, seed=5):
     """Return the values of the rows of all batches, in order: the same seed without a device."""
     arguments = {k: v for k, v in WAYS[way].items() if k in ("batch_size", "shuffle_buffer")}
     loader = pyecho.torch.EchoLoader(source(way), factor, seed=seed, **arguments)
-    added = "device_augment" in WAYS[way]
+    added = WAYS[way]["device"].augment is not None
     return [value + added for batch in loader for value in batch[:, 0].tolist()]
 
 
-def on_device(way, device, factor=3, seed=5):
-    return pyecho.torch.EchoLoader(source(way), factor, seed=seed, device=device, **WAYS[way])
+def on_device(way, factor=3, seed=5):
+    return pyecho.torch.EchoLoader(source(way), factor, seed=seed, **WAYS[way])
 
 
 @pytest.mark.parametrize("streams", STREAMS)
 @pytest.mark.parametrize("way", WAYS)
 def test_batches_may_be_dropped_while_their_kernels_are_queued(device, sleep, way, streams):
-    batches = iter(on_device(way, device))
+    batches = iter(on_device(way))
     seen = []
     for stream in itertools.cycle(STREAMS[streams](device)):
         with torch.cuda.stream(stream):
@@ -84,7 +86,7 @@ def test_batches_may_be_dropped_while_their_kernels_are_queued(device, sleep, wa
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_batch_is_had_while_the_consumers_stream_is_busy(device, sleep, way):
-    batches = iter(on_device(way, device))
+    batches = iter(on_device(way))
     seen = [values_of(next(batches)) for _ in range(3)]  # everything has been allocated
     done = torch.cuda.Event()
     sleep(SLEEP_SECONDS)
@@ -115,7 +117,7 @@ def test_a_batch_is_had_before_its_copy_has_run(device, sleep, way, monkeypatch)
             yield item
 
     arguments = {**WAYS[way], "shuffle_buffer": 0}
-    loader = pyecho.torch.EchoLoader(gated(), factor, device=device, **arguments)
+    loader = pyecho.torch.EchoLoader(gated(), factor, **arguments)
     batches = iter(loader)
     try:
         seen = [values_of(next(batches))]
@@ -134,27 +136,25 @@ def test_a_batch_is_had_before_its_copy_has_run(device, sleep, way, monkeypatch)
     finally:
         gate.set()
     copies = factor if are_examples else 4 * factor
-    added = "device_augment" in WAYS[way]
+    added = WAYS[way]["device"].augment is not None
     emitted = torch.cat(seen).tolist()
     assert emitted == [n + added for n in range(2 * first) for _ in range(copies)][: len(emitted)]
     del batches
 
 
-@pytest.mark.parametrize("unbatch", [None, "augmented", False, True])
-def test_the_stream_that_makes_an_item_is_waited_for(device, sleep, unbatch):
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"augment": lambda batch, rng: batch + 0, "augment_workers": 2}],
+    ids=["echoed", "augmented"],
+)
+def test_the_stream_that_makes_an_item_is_waited_for(device, sleep, options):
     def source():
         with torch.cuda.stream(torch.cuda.Stream(device)):
             for number in range(40):
                 sleep(1e-3)
-                made = torch.full((1, ROW_BYTES), number, device=device)
-                yield made[0] if unbatch is False else made
-                del made
+                yield torch.full((1, ROW_BYTES), number, device=device)
 
-    options = {"shuffle_buffer": 0}
-    if unbatch == "augmented":
-        options |= {"augment": lambda batch, rng: batch + 0, "augment_workers": 2}
-    elif unbatch is not None:
-        options |= {"batch_size": 8, "echo_on": "device", "unbatch": unbatch}
+    options = {"shuffle_buffer": 0, **options}
     seen = []
     with torch.cuda.stream(torch.cuda.Stream(device)):  # ordered after the source's by pyecho only
         for batch in pyecho.torch.EchoLoader(source(), 3, device=device, **options):
@@ -164,19 +164,16 @@ def test_the_stream_that_makes_an_item_is_waited_for(device, sleep, unbatch):
     assert emitted == [number for number in range(40) for _ in range(3)]
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": 8, "echo_on": "device"}], ids=str)
-def test_the_stream_that_makes_an_item_again_is_waited_for(device, sleep, options):
+def test_the_stream_that_makes_an_item_again_is_waited_for(device, sleep):
     class Source:
         def __iter__(self):
             with torch.cuda.stream(torch.cuda.Stream(device)):
                 sleep(0.5)
                 for number in range(40):
-                    made = torch.full((1, ROW_BYTES), number, device=device)
-                    yield made[0] if options else made
-                    del made
+                    yield torch.full((1, ROW_BYTES), number, device=device)
 
     def rest(state):
-        loader = pyecho.torch.EchoLoader(Source(), 3, shuffle_buffer=10, device=device, **options)
+        loader = pyecho.torch.EchoLoader(Source(), 3, shuffle_buffer=10, device=device)
         with torch.cuda.stream(torch.cuda.Stream(device)):
             if state is not None:
                 loader.load_state_dict(state)

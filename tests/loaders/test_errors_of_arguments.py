@@ -135,6 +135,26 @@ def test_unknown_option_is_refused_with_a_hint(make, wrong, hint):
     assert hint in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("gone", "value", "instead"),
+    [
+        ("echo_on", "device", 'pass device=pyecho.torch.Device("cuda:0", echo=True)'),
+        ("device_dtype", torch.half, 'pass device=pyecho.torch.Device("cuda:0", dtype=...)'),
+        ("device_augment", max, 'pass device=pyecho.torch.Device("cuda:0", augment=...)'),
+        ("max_device_bytes", 9, 'pass device=pyecho.torch.Device("cuda:0", max_bytes=...)'),
+    ],
+)
+def test_an_option_that_is_gone_names_its_successor(gone, value, instead):
+    message = f"EchoLoader() got an unexpected keyword argument {gone!r}; {instead}"
+    for make, where in (
+        (pyecho.torch.EchoLoader, ""),
+        (pyecho.EchoLoader, " to pyecho.torch.EchoLoader"),
+    ):
+        with pytest.raises(TypeError) as raised:
+            make([1], **{gone: value})
+        assert str(raised.value) == message + where
+
+
 @pytest.mark.parametrize("wrong", ["False", 0, None])
 @pytest.mark.parametrize(
     "name",

@@ -185,10 +185,9 @@ def test_wrong_places_of_operations_say_what_to_do():
         pyecho.EchoLoader(images(), 2, ops=[ops.ToCHW()])
     with pytest.raises(pyecho.ConfigError, match="collate_fn"):
         pyecho.EchoLoader(images(), 2, batch_size=2, ops=[ops.ToCHW()], collate_fn=list)
-    with pytest.raises(pyecho.ConfigError, match="device_augment"):
-        pyecho.torch.EchoLoader(
-            images(), 2, batch_size=2, ops=[ops.ToCHW()], device="cuda", echo_on="device"
-        )
+    with pytest.raises(pyecho.ConfigError, match=r"use Device\(augment=\)"):
+        there = pyecho.torch.Device("cuda", echo=True)
+        pyecho.torch.EchoLoader(images(), 2, batch_size=2, ops=[ops.ToCHW()], device=there)
     for wrong, message in (
         ({"picture": [ops.ToCHW()]}, "'picture'.*'image', 'label'"),
         ({"label": [ops.ToCHW()]}, "'label'"),

@@ -13,18 +13,19 @@ from waiting import wait_until
 
 import pyecho
 import pyecho.torch
+from pyecho.torch import Device
 
 ROW_BYTES = 128 << 10
 BATCH = 256  # batches of 32 MiB, for which PyTorch has to ask the driver after empty_cache()
 BATCHES = 6
 DEVICE = torch.device("cuda", 0)
+ECHOING, CONVERTING = Device(DEVICE, echo=True), Device(DEVICE, dtype=torch.bfloat16)
 WAYS = {
     "batches": {},
     "examples on the host": {"batch_size": BATCH, "shuffle_buffer": 0},
-    "examples on the device": {"batch_size": BATCH, "shuffle_buffer": 0, "echo_on": "device"},
-    "converted": {"batch_size": BATCH, "shuffle_buffer": 0, "device_dtype": torch.bfloat16},
+    "examples on the device": {"batch_size": BATCH, "shuffle_buffer": 0, "device": ECHOING},
+    "converted": {"batch_size": BATCH, "shuffle_buffer": 0, "device": CONVERTING},
     "batches made there": {},
-    "examples made there": {"batch_size": BATCH, "shuffle_buffer": 0, "echo_on": "device"},
 }
 
 
@@ -49,9 +50,10 @@ def while_threads_run(way):
     """Capture, in the mode that forbids unsafe calls to all threads, while batches are uploaded."""
     batched = not WAYS[way]
     per_batch = 1 if batched else BATCH
-    there = DEVICE if way.endswith("made there") else None
+    there = DEVICE if way == "batches made there" else None
     source = Source(batched, 2 * per_batch, BATCHES * per_batch, there)
-    loader = pyecho.torch.EchoLoader(source, 1, device=DEVICE, prefetch=4, **WAYS[way])
+    options = {"device": DEVICE, "prefetch": 4, **WAYS[way]}
+    loader = pyecho.torch.EchoLoader(source, 1, **options)
     batches = iter(loader)
     try:
         taken = [next(batches) for _ in range(2)]
@@ -115,8 +117,8 @@ def dropping_pinned_batches():
 def waiting(way, before):
     """Take a batch during the capture, after `before` others; it comes after the capture."""
     rows = [torch.full((1000,), number, dtype=torch.uint8) for number in range(40)]
-    options = WAYS[way] | ({"batch_size": 4} if WAYS[way] else {})
-    batches = iter(pyecho.torch.EchoLoader(rows, 1, device=DEVICE, **options))
+    options = {"device": DEVICE} | WAYS[way] | ({"batch_size": 4} if WAYS[way] else {})
+    batches = iter(pyecho.torch.EchoLoader(rows, 1, **options))
     taken = [next(batches) for _ in range(before)]
     static = torch.ones(8, device=DEVICE)
     refused = ""

@@ -5,21 +5,26 @@ Effects of streams, pinned memory and late copies are tested on a device, in tes
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import ClassVar
 
 import numpy as np
 import torch
 
-from pyecho.device.upload import Uploader
+from pyecho.device.upload import Mark, Uploader
 from pyecho.items.nest import leaves_of
+from pyecho.torch import Device
 
+ECHOING = Device("cuda:0", echo=True)
+HALVES = Device("cuda:0", dtype=torch.float16)
 WAYS = {
     "batches": {},
     "examples": {"batch_size": 4},
-    "on the device": {"batch_size": 4, "echo_on": "device", "shuffle_buffer": 6},
-    "converted": {"batch_size": 4, "device_dtype": torch.float16},
+    "on the device": {"batch_size": 4, "device": ECHOING, "shuffle_buffer": 6},
+    "converted": {"batch_size": 4, "device": HALVES},
     "augmented": {"batch_size": 4, "augment": lambda batch, rng: batch, "augment_workers": 3},
 }
+WAYS = {way: {"device": "cuda:0"} | more for way, more in WAYS.items()}
 """Arguments of loaders whose batches go to the device in different ways."""
 
 
@@ -29,10 +34,35 @@ class OnDevice(torch.Tensor):
     def cpu(self):
         return self.as_subclass(torch.Tensor)
 
+    def record_stream(self, stream):
+        pass
+
 
 def there(tensor):
     """Return a tensor on the device: that of this machine, or host memory in its place."""
     return tensor.cuda() if torch.cuda.is_available() else tensor.as_subclass(OnDevice)
+
+
+class HostStream:
+    """A stream, or an event on it, of a device that has done all work when a call returns."""
+
+    def wait_event(self, event):
+        pass
+
+    def record(self, stream):
+        pass
+
+    def synchronize(self):
+        pass
+
+
+def as_the_device(monkeypatch):
+    """Have loaders take host memory for their device."""
+    monkeypatch.setattr("pyecho.device.pipeline.present_device", lambda device: device)
+    monkeypatch.setattr("pyecho.device.pipeline.runtime", lambda: None)
+    monkeypatch.setattr("pyecho.device.pipeline.Uploader", HostUploader)
+    monkeypatch.setattr("pyecho.device.upload.stream_lent_to", lambda owner, device: HostStream())
+    monkeypatch.setattr("pyecho.device.indices.RING", 0)  # each copy can fail
 
 
 class HostUploader(Uploader):
@@ -46,6 +76,17 @@ class HostUploader(Uploader):
     def __init__(self, device, **options):
         super().__init__(device, **options)
         self.made.append(self)
+
+    def computing(self):
+        return nullcontext()
+
+    def _current(self):
+        return self._stream
+
+    _default = _current
+
+    def _recorded(self, stream):
+        return Mark(stream, self._events)
 
     def is_there(self, leaf):
         return isinstance(leaf, OnDevice)

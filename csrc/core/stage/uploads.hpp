@@ -1,6 +1,6 @@
 // Copies of batches to a CUDA device. The thread that has made a batch enqueues its copy: no hand-over, no Python, no
 // wait, and one copy for all leaves. Streams, events and memory belong to another library (PyTorch); the functions are
-// those of the CUDA runtime that the process has loaded, or of HIP, which has the same.
+// those of the CUDA runtime that the process has loaded.
 //
 // Each block of pinned memory has a block of device memory for its next batch, and two events:
 //

@@ -146,8 +146,8 @@ def _changes(times: Times, factor: float, limit: str, facts: Facts) -> Iterator[
         "augmentation": f"Use augment_workers={math.ceil(times.augment_workers * gain)}, if the "
         f"augmentation releases the GIL and there are cores for it ({facts.cores} here), or ops=",
         "gather": f"Use more threads than {times.gather_threads}",
-        "upload": "Send fewer bytes: device_dtype= converts on the device, and echo_on='device' "
-        "sends each example once",
+        "upload": "Send fewer bytes: pyecho.torch.Device(dtype=) converts on the device, and "
+        "Device(echo=True) sends each example once",
     }
     for kind, action in actions.items():
         if kind == limit:
