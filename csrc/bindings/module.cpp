@@ -77,7 +77,6 @@ PYBIND11_MODULE_EXEC(_core, module) {
   register_pace(module);
   register_object_stage(module);
   register_trace(module);
-  register_arrow(module);
   register_bench(module);
 
   module.def(

@@ -23,7 +23,6 @@ void register_trace(pybind11::module_& module);
 void register_uploads(pybind11::module_& module);
 void register_ops(pybind11::module_& module);
 void register_torch_memory(pybind11::module_& module);
-void register_arrow(pybind11::module_& module);
 void register_bench(pybind11::module_& module);
 
 }  // namespace pyecho::bindings
