@@ -93,6 +93,7 @@ def arrays_of(given: Any) -> Iterator[Any]:
 def columns_of_batch(batch: Any) -> Any:
     """Return a record batch or table of pyarrow as a dict of its columns."""
     structs = batch.to_struct_array()
+    checked("the source", structs.validate)
     try:
         return leaf(structs if isinstance(structs, pa.Array) else structs.combine_chunks(), {})
     except NullRow as null:
@@ -107,6 +108,7 @@ class _Chunks(Iterator[Any]):
         self._whole = whole
         self._taken: list[Any] = []  # the array that is being read
         self._known: Known = {}
+        self._rows = 0  # of a chunk of it; 0: it has not been checked
         self._begin = start  # the next row of it
         self._before = 0  # rows of earlier arrays
 
@@ -114,36 +116,28 @@ class _Chunks(Iterator[Any]):
         """Return the next chunk."""
         while True:
             if not self._taken:
-                self._take()
+                self._taken.extend(islice(self._arrays, 1))
+            if not self._taken:
+                self._arrays = iter(())  # which releases the stream
+                if self._begin > 0:
+                    raise too_short(self._before, self._before + self._begin)
+                raise StopIteration
             array = self._taken[0]
             length = len(array)
+            if not self._rows:
+                rows = _chunk_rows(array)
+                self._rows = max(rows, length) if self._whole else rows
             if self._begin < length:
-                chunk, end = self._chunk(array, length)
+                chunk, end = self._chunk(array, min(length, self._begin + self._rows))
                 self._begin = end
                 return chunk
             self._before += length
             self._begin -= length
-            self._known = {}
+            self._rows, self._known = 0, {}
             del self._taken[0]
 
-    def _take(self) -> None:
-        self._taken.extend(islice(self._arrays, 1))
-        if not self._taken:
-            self._arrays = iter(())  # which releases the stream
-            if self._begin > 0:
-                raise too_short(self._before, self._before + self._begin)
-            raise StopIteration
-        array = self._taken[0]
-        if len(array):
-            checked("the source", array.validate)
-        else:
-            leaf(array, {})  # refuses its type
-
-    def _chunk(self, array: Any, length: int) -> tuple[Any, int]:
-        begin, end = self._begin, length
-        if not self._whole:
-            rows = CHUNK_BYTES * length // max(1, array.nbytes)
-            end = min(length, begin + max(1, min(rows, CHUNK_ROWS)))
+    def _chunk(self, array: Any, end: int) -> tuple[Any, int]:
+        begin = self._begin
         null = None
         while True:
             try:
@@ -154,6 +148,19 @@ class _Chunks(Iterator[Any]):
         if null is not None and (self._whole or end == begin):
             raise null.error(self._before + end)
         return chunk, end
+
+
+def _chunk_rows(array: Any) -> int:
+    """Check an array, and return how many rows of it are read at a time."""
+    if not len(array):
+        leaf(array, {})  # refuses its type
+        return 1
+    checked("the source", array.validate)
+    try:
+        row_bytes = array.nbytes / len(array)
+    except pa.ArrowTypeError:  # views of text, in pyarrow before 26
+        row_bytes = 0
+    return int(min(CHUNK_ROWS, max(1, CHUNK_BYTES // max(1, row_bytes))))
 
 
 def _each_row(batch: Any) -> Iterator[Any]:

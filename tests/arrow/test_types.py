@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+from random import Random
 
 import numpy as np
 import polars as pl
@@ -30,7 +31,7 @@ def plain(value, like):
     if pa.types.is_fixed_size_binary(like):
         return [row.tobytes() for row in value]
     if isinstance(value, list):
-        return value
+        return [each.tolist() if isinstance(each, np.ndarray) else each for each in value]
     if pa.types.is_time(like):
         moments = np.datetime64(0, "us") + value.astype("m8[us]")
         return [moment.time() for moment in moments.tolist()]
@@ -90,6 +91,42 @@ def test_types_arrive_as_pyarrow_shows_them(column, cut):
     }
     table = pa.table({"x": pa.chunked_array(pieces[cut])})
     assert plain(rows_of(table)["x"], value_type(array.type)) == table["x"].to_pylist()
+
+
+def random_column(random, rows, depth=0):
+    """A column of any type without nulls that an array cannot hold, perhaps with an offset."""
+    kind = random.randrange(5 if depth < 3 else 2)
+    if kind == 0:
+        column = COLUMNS[random.choice([name for name in COLUMNS if "view" not in name])]
+        return column.take([random.randrange(5) for _ in range(rows)])
+    if kind == 1:
+        return pa.array([random.choice([None, "", "ä", "x" * 20]) for _ in range(rows)])
+    before = random.randrange(3)
+    if kind == 2:
+        names = random.sample("abcd", random.randrange(1, 4))
+        columns = [random_column(random, rows + before, depth + 1) for _ in names]
+        return pa.StructArray.from_arrays(columns, names)[before:]
+    size = random.randrange(1, 4)
+    values = pa.array(range((rows + before) * size), random.choice([*NUMBERS[4:], pa.float64()]))
+    if kind == 3:
+        return pa.FixedSizeListArray.from_arrays(values, size)[before:]
+    ends = sorted(random.randrange(len(values) + 1) for _ in range(rows + 1))
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_tables_arrive_as_pyarrow_shows_them(seed):
+    random = Random(seed)
+    rows = random.choice([1, 7, 30])
+    table = pa.table({f"c{number}": random_column(random, rows) for number in range(3)})
+    cut = random.randrange(rows)
+    table = pa.concat_tables([table[cut:], table[:0], table[:cut]])[
+        random.randrange(min(2, rows)) :
+    ]
+    batch = rows_of(table)
+    for name in table.column_names:
+        value, like = batch[name], value_type(table[name].type)
+        assert plain(value, like) == table[name].to_pylist()
 
 
 @pytest.mark.parametrize(
