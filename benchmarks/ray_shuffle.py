@@ -23,7 +23,7 @@ from common.command import add_rounds, finish, new_parser, new_report
 from pyecho.bench import _races
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Progress, interleaved, seconds_to_drain, shown
-from pyecho.integrations.ray import ray_tables
+from pyecho.source.ray import ray_tables
 from pyecho.torch import EchoLoader
 
 BATCH_SIZE = 64

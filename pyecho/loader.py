@@ -60,9 +60,9 @@ class EchoLoader(LoaderTools):
     ----------
     source
         Any iterable, an array, tensor or tuple of arrays (their rows), an Arrow table or stream
-        (``__arrow_c_stream__``: its rows; in batch echoing its record batches), a dataset or shard
-        of Ray Data (likewise), or a map-style dataset (``__getitem__`` and ``__len__``); for
-        several epochs one that can be read again.
+        (``__arrow_c_stream__``, or a dataset of pyarrow's: its rows; in batch echoing its record
+        batches), a dataset or shard of Ray Data (likewise), or a map-style dataset
+        (``__getitem__`` and ``__len__``); for several epochs one that can be read again.
     factor
         How often each item is used: an int, or a float whose fraction of the items gets one more
         use (a random choice where the number N of items is known, else spread evenly). A pass has

@@ -76,7 +76,6 @@ PYBIND11_MODULE_EXEC(_core, module) {
   register_permutation(module);
   register_object_stage(module);
   register_trace(module);
-  register_arrow(module);
 
   module.def(
       "uses_of_pass", [](std::uint64_t items, double factor) { return pyecho::EchoFactor(factor).uses_of_pass(items); },

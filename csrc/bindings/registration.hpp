@@ -22,6 +22,5 @@ void register_trace(pybind11::module_& module);
 void register_uploads(pybind11::module_& module);
 void register_ops(pybind11::module_& module);
 void register_torch_memory(pybind11::module_& module);
-void register_arrow(pybind11::module_& module);
 
 }  // namespace pyecho::bindings

@@ -10,6 +10,8 @@ list of columns that cannot be items    tuples of their rows
 ``__arrow_c_stream__``: Arrow tables    dicts of their columns for each record batch; in example
                                         echoing, their rows
 ``__arrow_c_array__``: Arrow arrays     the array; in example echoing, its rows
+``to_reader()``, ``scanner()``,         as of Arrow tables, if it cannot be iterated: pyarrow's
+``to_batches()``, ``iter_batches()``    datasets and Parquet files, Lance
 datasets and shards of Ray Data         as of Arrow tables, block by block
 ``__getitem__`` and ``__len__`` only    ``source[i]`` for i in ``range(len(source))``
 ``__pyecho_feed__``                     examples that it puts into the slots itself
@@ -24,12 +26,15 @@ equal length differ in dtype or in the shape of a row (with `fields`: in its num
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyecho._core import ConfigError
 from pyecho.source.arrays import Arrays, columns_of, is_array
 from pyecho.source.iterable import Iterable
-from pyecho.source.reader import EXPORTS, Source, has_special, is_arrow
+from pyecho.source.reader import Source, has_special, is_arrow
+
+if TYPE_CHECKING:
+    from pyecho.source.arrow import Arrow
 
 __all__ = ["Source", "source_of"]
 
@@ -65,13 +70,27 @@ def source_of(
     if not of_ray:
         _check(given)
     if of_ray or is_arrow(given):
-        from pyecho.source.arrow import Arrow, RayData
-
-        return (RayData if of_ray else Arrow)(given, by_row=by_row, batched=alike)
+        return _arrow(given, of_ray)(given, by_row=by_row, batched=alike)
     columns = columns_of(given, alike=alike, unbatch=unbatch, ragged=ragged)
     if columns is not None:
         return Arrays(given, columns, unbatch=unbatch, chunked=alike and not unbatch)
     return Iterable(given, unbatch=unbatch)
+
+
+def _arrow(given: Any, of_ray: bool) -> type[Arrow]:
+    """Return the kind of source that reads Arrow data. Raises `ConfigError` without pyarrow."""
+    try:
+        from pyecho.source.arrow import Arrow
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"the source ({type(given).__name__}) holds Arrow data, which are read through pyarrow "
+            f"17 or newer, but: {error}; install it (pip install pyarrow), or pass arrays or lists"
+        ) from error
+    if not of_ray:
+        return Arrow
+    from pyecho.source.ray import RayData
+
+    return RayData
 
 
 def _check(given: Any) -> None:
@@ -92,7 +111,8 @@ def _check(given: Any) -> None:
                 f"the source is a {kind}, whose items would be its columns, not its rows; pass "
                 f"{rows}"
             )
-    if not any(has_special(given, name) for name in ("__iter__", "__getitem__", *EXPORTS)):
+    iterated = any(has_special(given, name) for name in ("__iter__", "__getitem__"))
+    if not iterated and not is_arrow(given):
         hint = "; call it and pass what it returns" if callable(given) else ""
         raise ConfigError(
             "the source must be iterable (a list, an array, a generator, a DataLoader), got "

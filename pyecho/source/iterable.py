@@ -14,7 +14,7 @@ from typing import Any
 
 from pyecho._core import CheckpointError
 from pyecho.source.arrays import in_memory
-from pyecho.source.reader import Indexed, Source, length_of, rows_of_all
+from pyecho.source.reader import Indexed, Source, is_record_batch, length_of, rows_of_all
 
 
 class Iterable(Source):
@@ -40,6 +40,10 @@ class Iterable(Source):
 
     def read(self, start: int = 0) -> Iterator[Any]:
         """Begin one pass."""
+        items = self._items(start)
+        return _Batches(items) if self.batched else items
+
+    def _items(self, start: int) -> Iterator[Any]:
         self._ended, self._loaded = False, None
         if self._by_index or (start > 0 and not self.in_memory):
             return Indexed(partial(operator.getitem, self.object), start, len(self.object))
@@ -136,6 +140,32 @@ class _Pass(Iterator[Any]):
             return item
         self._source._ended, self._source._loaded = True, None
         raise StopIteration
+
+
+class _Batches(Iterator[Any]):
+    """Yields batches as `batch_of` returns them."""
+
+    def __init__(self, items: Iterator[Any]) -> None:
+        self._items = items
+        self._taken: list[Any] = []
+
+    def __next__(self) -> Any:
+        if not self._taken:
+            self._taken.extend(itertools.islice(self._items, 1))
+        if not self._taken:
+            raise StopIteration
+        batch = batch_of(self._taken[0])
+        del self._taken[0]
+        return batch
+
+
+def batch_of(item: Any) -> Any:
+    """Return a batch that can be split: of a record batch or table of pyarrow its columns."""
+    if not is_record_batch(item):
+        return item
+    from pyecho.source.arrow import columns_of_batch
+
+    return columns_of_batch(item)
 
 
 def _next_of(items: Iterator[Any]) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from pyecho._core import ConfigError
 from pyecho.config import Config
 from pyecho.source.arrays import Arrays
-from pyecho.source.iterable import Iterable
+from pyecho.source.iterable import Iterable, batch_of
 from pyecho.source.order import Order, Sampled
 from pyecho.source.reader import Indexed, Source, has_special, item_at, length_of
 
@@ -56,7 +56,11 @@ def getter_of(inner: Source, config: Config) -> Callable[[Any], Any]:
             f"{config.by_index} needs a source with items by index (__getitem__ and __len__), got "
             f"{type(given).__name__}; pass one{hint}, or shuffle and read in the source itself"
         )
-    return partial(operator.getitem, given)
+    return partial(_batch_at if config.unbatch else operator.getitem, given)
+
+
+def _batch_at(given: Any, index: Any) -> Any:
+    return batch_of(given[index])
 
 
 class Picked(Source):

@@ -14,6 +14,7 @@ runs in them. They must not be put around a reader: `chain` and `islice` end wit
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -24,6 +25,9 @@ CHUNK_BYTES = 1 << 20  # of rows that are read at a time
 
 EXPORTS = ("__arrow_c_stream__", "__arrow_c_array__")
 """Methods that export Arrow data: as a stream, or, where there is none, a single array."""
+
+STREAMS = ("to_reader", "scanner", "to_batches", "iter_batches")
+"""Methods that make an Arrow stream, of what cannot be iterated: pyarrow's datasets and files."""
 
 
 class Source:
@@ -276,7 +280,17 @@ def is_arrow(given: Any) -> bool:
 
     Not a DataFrame of pandas: its index would be one column more, and each NaN a null.
     """
-    return any(has_special(given, name) for name in EXPORTS) and not has_special(given, "iloc")
+    if any(has_special(given, name) for name in EXPORTS):
+        return not has_special(given, "iloc")
+    return not any(has_special(given, name) for name in ("__iter__", "__getitem__")) and any(
+        callable(getattr(type(given), name, None)) for name in STREAMS
+    )
+
+
+def is_record_batch(item: Any) -> bool:
+    """Return True for a record batch or table of pyarrow."""
+    pyarrow = sys.modules.get("pyarrow")
+    return pyarrow is not None and isinstance(item, pyarrow.RecordBatch | pyarrow.Table)
 
 
 def length_of(given: Any) -> int | None:
@@ -290,6 +304,6 @@ def length_of(given: Any) -> int | None:
 def rows_of_all(batches: Iterable[Any]) -> int | None:
     """Return how many rows batches have in all; None if one of them has no array."""
     try:
-        return sum(map(rows_of, batches))
+        return sum(each.num_rows if is_record_batch(each) else rows_of(each) for each in batches)
     except ConfigError:
         return None

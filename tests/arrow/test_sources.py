@@ -221,7 +221,7 @@ def test_table_is_skipped_without_reading_its_columns():
     unreadable = pyecho.EchoLoader(names(b"\xff"), **options)
     unreadable.load_state_dict(loader.state_dict())
     assert [batch["name"] for batch in unreadable] == [["name"] * 100] * 75
-    with pytest.raises(UnicodeDecodeError):
+    with pytest.raises(pyecho.ConfigError, match=r"column 'name' has data that break .* UTF8"):
         list(unreadable)
 
 

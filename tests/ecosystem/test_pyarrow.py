@@ -17,22 +17,12 @@ def table():
     return pa.table({"x": x, "y": np.arange(40)})
 
 
-class Parquet:
-    """Record batches of a file, read anew in each pass."""
-
-    def __init__(self, path):
-        self._path = path
-
-    def __arrow_c_stream__(self, requested_schema=None):
-        batches = datasets.dataset(self._path).scanner(batch_size=7).to_reader()
-        return batches.__arrow_c_stream__(requested_schema)
-
-
-def test_parquet_file(tmp_path):
+@pytest.mark.parametrize("open_file", [datasets.dataset, parquet.ParquetFile])
+def test_parquet(tmp_path, open_file):
     parquet.write_table(table(), tmp_path / "rows.parquet", row_group_size=10)
 
     def echoed():
-        return pyecho.EchoLoader(Parquet(tmp_path / "rows.parquet"), 2, batch_size=8)
+        return pyecho.EchoLoader(open_file(tmp_path / "rows.parquet"), 2, batch_size=8)
 
     check_epochs(echoed, range(40))
     check_states(echoed)

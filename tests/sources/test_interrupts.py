@@ -13,7 +13,6 @@ from members import Dataset, Sliced, Unsized, plain
 from pyecho.items.rows import rows_of
 from pyecho.run.progress import Filling, Shown
 from pyecho.source import source_of
-from pyecho.source.arrow import RayData
 from pyecho.source.reader import Limited
 from pyecho.stats import EchoStats
 
@@ -76,6 +75,8 @@ class Blocks:
 @pytest.mark.parametrize("collated", [False, True])
 def test_rows_of_ray_data_lose_no_item(collated: bool) -> None:
     pyarrow = pytest.importorskip("pyarrow")
+    from pyecho.source.ray import RayData
+
     blocks = Blocks([pyarrow.table({"x": [1, 2]}), pyarrow.table({"x": [3]})])
     assert check(lambda: RayData(blocks, by_row=True, batched=not collated).read()) > 10
 

@@ -7,17 +7,27 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
+
 from pyecho._core import ConfigError
+from pyecho.source.arrow import Arrow, arrays_of
+from pyecho.source.reader import Chained
 
 TENSORS = ("ray.data.arrow_tensor", "ray.data.arrow_tensor_v2")
 OBJECTS = "ray.data.arrow_pickled_object"
 """Names of Ray's own types of columns."""
 
 
-def ray_rows(source: Any) -> int | None:
-    """Return the number of rows, where telling it runs no query."""
-    known = isinstance(source, sys.modules["ray.data.dataset"].MaterializedDataset)
-    return source.count() if known else None
+class RayData(Arrow):
+    """A dataset of Ray Data, or a worker's shard of one: read block by block."""
+
+    def length(self) -> int | None:
+        """Return the number of rows of a dataset that has been computed."""
+        known = isinstance(self.object, sys.modules["ray.data.dataset"].MaterializedDataset)
+        return self.object.count() if known and self._by_row else None
+
+    def _arrays(self) -> Iterator[Any]:
+        return Chained(ray_tables(self.object), lambda table: arrays_of(plain_table(table)))
 
 
 def ray_tables(source: Any) -> Iterator[Any]:
@@ -47,8 +57,6 @@ def _plain(column: Any, name: str) -> Any:
         return column
     if column.null_count:
         raise ConfigError(f"column {name!r} of the dataset lacks tensors; filter such rows out")
-    import pyarrow as pa
-
     kind, size = column.type.value_type, math.prod(column.type.shape)
     plain = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_temporal)
     if size == 0 or not any(is_plain(kind) for is_plain in plain):
