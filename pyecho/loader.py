@@ -310,8 +310,8 @@ class EchoLoader(LoaderTools):
         ------
         EchoError
             If a thread is inside ``next()``, if an error of the source is about to reach the
-            consumer, or, where the source has a state of its own, without the payload or after the
-            beginning of an epoch was cut short.
+            consumer, or, where the source has a state of its own, without the payload or until the
+            next batch after the beginning of an epoch was cut short.
         """
         return whole_state(self._config, **self._run.state(payload))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from pyecho import _core
 from pyecho._core import CheckpointError
 from pyecho.config import Config
 from pyecho.run.context import CallerContext
-from pyecho.run.extent import Extent, Group, settle
+from pyecho.run.extent import Extent
 from pyecho.run.pipeline import MakePipeline, Pipeline
 from pyecho.run.reading import Reading
 from pyecho.run.threads import Crew
@@ -22,38 +22,22 @@ from pyecho.stats import EchoStats
 from pyecho.warn import warn
 
 
+@dataclass
 class Flow:
     """Passes that flow into each other, from their beginning to their end; see `Run`."""
 
-    def __init__(self, reading: Reading) -> None:
-        self.saved = reading.saved  # where it begins
-        self.reading: Reading | None = reading
-        """Until the flow has begun; then the stage has it, which drops it in its time."""
-        self.context = CallerContext()  # of the thread that began the flow, or had it go on
-        self.extent: Extent | None = None  # settled with the first item
-        self.pipeline: Pipeline | None = None  # there is none in an epoch without items
-        self.stage: Any = None
-        """The native stage that the consumer takes from; None until the flow has begun."""
-        self.token: object | None = None  # of the running iteration, None between two
-        self.is_left = False  # in its iteration, over an iterator, so that another one goes on
-        self.is_counted = False  # the iteration has been ended before its end was taken
-        self.is_working = False  # the threads have their jobs
-        self.batches: int | None = None  # of each iteration, if that is known
-        self.told: int | None = None  # items of a pass, until this has proved wrong
-        self.excess = reading.excess
-        self._read_before = 0
-
-    def begin(self, pipeline: Pipeline, snapshot: Snapshot, batches: int | None) -> None:
-        """Begin. `batches`: of each iteration, None if that is not known."""
-        assert self.reading is not None
-        self._read_before = pipeline.stats().read
-        self.told = self.reading.told
-        pipeline.begin(snapshot, self.reading)
-        self.pipeline, self.batches = pipeline, batches
-        self.stage = pipeline.consumed
-        self.reading.forget()
-        self.reading = None
-        self.saved = replace(snapshot, unspent=None, held=[], links={})
+    saved: Snapshot  # where it began, without the items
+    context: CallerContext  # of the thread that began the flow, or had it go on
+    extent: Extent
+    excess: list[int]  # of `Reading`
+    pipeline: Pipeline | None  # there is none in an epoch without items
+    stage: Any  # the native one that the consumer takes from
+    batches: int | None = None  # of each iteration, if that is known
+    told: int | None = None  # items of a pass, if that was right when it began
+    read_before: int = 0
+    token: object | None = None  # of the running iteration, None between two
+    is_left: bool = False  # in its iteration, over an iterator, so that another one goes on
+    is_working: bool = False  # the threads have their jobs
 
     @property
     def at_end(self) -> bool:
@@ -63,7 +47,7 @@ class Flow:
     @property
     def at_last_batch(self) -> bool:
         """True if the consumer has the last batch of its iteration, as far as that is known."""
-        return self.stage is not None and self.stage._delivered == self.batches
+        return bool(self.stage._delivered == self.batches)
 
     def warn_of_lengths(self, source: Source, *, completed: bool) -> None:
         """Warn at the end of an iteration if a pass had more items than told, or fewer."""
@@ -83,7 +67,7 @@ class Flow:
             completed and self.at_end and self.saved.is_fresh and pipeline.config.splits_batches
         ):
             return
-        read = pipeline.stats().read - self._read_before
+        read = pipeline.stats().read - self.read_before
         if told not in (None, read):
             warn_of_source(
                 source,
@@ -96,7 +80,8 @@ class Flow:
 class Engine:
     """Makes the pipeline with the first item, and gives its jobs to threads.
 
-    Refers to nothing of the run. A call may be cut short by Ctrl-C; calling it again is safe then.
+    Refers to nothing of the run. Once a flow has begun, a call may be cut short by Ctrl-C, and
+    calling it again is safe then.
     """
 
     def __init__(
@@ -128,65 +113,46 @@ class Engine:
         """Give no warning of batches that the consumer's library keeps for a while."""
         self.wiring = replace(self.wiring, grows_quietly=True)
 
-    def begin(self, flow: Flow, group: Group | None, *, epoch: int) -> Extent:
-        """Read the first item, settle the extent, and begin; return the extent."""
-        reading = flow.reading
-        assert reading is not None
-        config, source = self._config, self._source
-        self._read_first(flow, reading)
-        if source.unsure and reading.told is not None:
-            reading.told = None  # first: where the warning is an error, the next attempt goes on
-            if config.steps_per_epoch is None and not config.bounded:
-                warn_of_source(
-                    source,
-                    f"{source.unsure}: the loader goes on without a length, and what len(loader) "
-                    "has told is wrong; pass steps_per_epoch=",
-                )
-        if flow.extent is None:
-            flow.extent = settle(config, source, group, reading, epoch=epoch)
-        extent, at = flow.extent, reading.at
-        if flow.saved.is_fresh:
-            at = replace(at, items=extent.items, uses=extent.uses)
-        elif reading.error is not None:
-            raise reading.error
+    def open(self, reading: Reading, context: CallerContext) -> None:
+        """Read the first item, in the thread that reads the others."""
+        self._source.prepare()
+        if self.wiring.by_consumer:
+            reading.open()
+        else:
+            self.crew.do("feeder", partial(context.run, reading.open, reading.fail))
+        self._past += EchoStats(source_seconds=reading.seconds)
+
+    def begin(
+        self, snapshot: Snapshot, reading: Reading, extent: Extent, context: CallerContext
+    ) -> Flow:
+        """Begin at a snapshot, once the first item is read and the extent is settled.
+
+        After an exception the pipeline may have begun in part: `drop` it.
+        """
+        source, at = self._source, reading.at
+        if snapshot.is_fresh:
+            at = replace(snapshot.at, items=extent.items, uses=extent.uses)
         elif at.uses != extent.uses:
             raise CheckpointError(
                 f"the passes of this run have {extent.uses} uses each, and had {at.uses} when the "
                 "state was taken: the sources have other lengths"
             )
-        first = reading.example() if reading.error is None else []
-        if first:
-            self._start(flow, extent, replace(flow.saved, at=at), first[0])
-        else:
-            self._start_empty(flow, reading)
-        return extent
-
-    def _read_first(self, flow: Flow, reading: Reading) -> None:
-        """Read the first item, in the thread that reads the others."""
-        self._source.prepare()
-        if self.wiring.by_consumer:
-            reading.open()
-        else:  # a second time, if Ctrl-C has cut short the first: then nothing is left to do
-            self.crew.do("feeder", partial(flow.context.run, reading.open, reading.fail))
-        self._past += EchoStats(source_seconds=reading.seconds)
-        reading.seconds = 0.0
-
-    def _start(self, flow: Flow, extent: Extent, snapshot: Snapshot, first: Any) -> None:
-        """Begin passes whose items are like the first one, and whose extent is settled."""
-        config, is_fresh = self._config, flow.saved.is_fresh
-        capacity = config.capacity_for(snapshot.at.items)
-        pipeline = self._pipeline
-        if pipeline is not None and (not is_fresh or capacity > pipeline.config.capacity):
-            self.drop()  # the source has grown, or more room is needed
-        if self._pipeline is None:
-            # Of batch echoing and of a pool on a device; a native buffer makes room by itself.
-            unspent = 0 if snapshot.unspent is None else len(snapshot.unspent.numbers)
-            there = 0 if config.adaptive else capacity  # otherwise they are items that have left
-            wiring = replace(self.wiring, slots_ahead=max(1, unspent - there))
-            fitted = replace(config, shuffle_buffer=capacity, wiring=wiring)
-            pipeline = self._make_pipeline(self._source, fitted, first)
-            self.know_lists(pipeline.echo.lists)
-            self._pipeline = pipeline
+        config, told = self._config, None if source.unsure else reading.told
+        if told != reading.told and config.steps_per_epoch is None and not config.bounded:
+            warn_of_source(
+                source,
+                f"{source.unsure}: the loader goes on without a length, and what len(loader) has "
+                "told is wrong; pass steps_per_epoch=",
+            )
+        snapshot, first = replace(snapshot, at=at), reading.example()
+        begun = replace(snapshot, unspent=None, held=[], links={})
+        if not first:  # its stage is at its end
+            if snapshot.is_fresh:  # otherwise it has yielded the items before
+                self._warn_of_nothing()
+            stage = _core.ObjectStage(Config(prefetch=1))
+            stage.close()
+            return Flow(begun, context, extent, reading.excess, None, stage)
+        pipeline = self._pipeline_for(first[0], snapshot)
         batches = config.batches_of(extent.longest)
         if extent.longest and batches == 0:
             warn(
@@ -195,21 +161,26 @@ class Engine:
                 "epoch has no batch; lower batch_size, or pass drop_last=False",
                 RuntimeWarning,
             )
-        flow.begin(self._pipeline, snapshot, batches)
+        read = pipeline.stats().read
+        pipeline.begin(snapshot, reading)
+        stage = pipeline.consumed
+        return Flow(begun, context, extent, reading.excess, pipeline, stage, batches, told, read)
 
-    def _start_empty(self, flow: Flow, reading: Reading) -> None:
-        """Begin an epoch without items, and so without a pipeline: its stage is at its end."""
-        ended = _core.ObjectStage(Config(prefetch=1))
-        if reading.error is not None:
-            ended.fail(reading.error)
-        else:
-            ended.close()
-            if flow.saved.is_fresh:  # otherwise it has yielded the items before
-                self._warn_of_nothing()
-        # No call in between, so that Ctrl-C finds the error in one of them.
-        flow.stage = ended
-        flow.reading = None
-        reading.error = None  # its traceback refers to the reading
+    def _pipeline_for(self, first: Any, snapshot: Snapshot) -> Pipeline:
+        """Return the pipeline, made anew where the source has grown, or more room is needed."""
+        config, pipeline = self._config, self._pipeline
+        capacity = config.capacity_for(snapshot.at.items)
+        if pipeline is not None and snapshot.is_fresh and capacity <= pipeline.config.capacity:
+            return pipeline
+        self.drop()
+        # Of batch echoing and of a pool on a device; a native buffer makes room by itself.
+        unspent = 0 if snapshot.unspent is None else len(snapshot.unspent.numbers)
+        there = 0 if config.adaptive else capacity  # otherwise they are items that have left
+        wiring = replace(self.wiring, slots_ahead=max(1, unspent - there))
+        fitted = replace(config, shuffle_buffer=capacity, wiring=wiring)
+        self._pipeline = pipeline = self._make_pipeline(self._source, fitted, first)
+        self.know_lists(pipeline.echo.lists)
+        return pipeline
 
     def _warn_of_nothing(self) -> None:
         reason = "check its length and its filters"

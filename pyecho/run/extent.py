@@ -146,8 +146,11 @@ def agreed_length(config: Config, source: Source, group: Group | None) -> int | 
 def settle(
     config: Config, source: Source, group: Group | None, reading: Reading, *, epoch: int
 ) -> Extent:
-    """Settle the extent of the epoch that begins; with a group collective. `reading` is open."""
-    length, first, error = reading.length, reading.first, reading.error
+    """Settle the extent of the epoch that begins; with a group collective. `reading` is open.
+
+    Raises the error of the source, once the other ranks know.
+    """
+    length, first = reading.length, reading.first
     if not config.bounded:
         return Extent(length, None, length)
     beginning = READY if first or source.native or not reading.saved.is_fresh else EMPTY
@@ -157,12 +160,11 @@ def settle(
         epoch,
         *reading.saved.taken,
         length=-1 if length is None else length,
-        beginning=beginning if error is None else FAILED,
+        beginning=beginning if reading.error is None else FAILED,
         first=_code_of_item(first[0]) if first and group is not None else 0,
     )
     messages = exchange(group, message)
-    if error is not None:
-        return Extent(length)
+    reading.check()
     beginnings = [each.beginning for each in messages]
     if FAILED in beginnings:
         raise EchoError(

@@ -2,7 +2,7 @@
 
 One object serves a fresh start and a resume. Where the source has no state of its own, it is read
 again and skipped, by index if it has indices: up to the items of the state, or up to what the plan
-needs. Every method may be cut short by Ctrl-C at any point, and the next call goes on from there.
+needs. Ctrl-C may cut short ``next()`` of a `Reading` at any point, and the next call goes on.
 """
 
 from __future__ import annotations
@@ -22,47 +22,9 @@ from pyecho.run.extent import check_steps, may_have, pass_follows
 from pyecho.run.threads import leaving_source
 from pyecho.run.trace import span
 from pyecho.source import Source
-from pyecho.source.reader import Limited, too_short
+from pyecho.source.cursor import Cursor, cannot_go_back
+from pyecho.source.reader import Limited
 from pyecho.state.position import Snapshot
-
-
-class Cursor:
-    """Reads some items of a pass again, by index where the source has indices; then the rest."""
-
-    def __init__(self, source: Source, number: int) -> None:
-        self.number = number  # of the pass
-        self.items: Any = None if source.indexed else source.read()  # that follow
-        self.item: list[Any] = []  # the one that was read last, if any
-        self.begin = self.end = 0  # of that: numbers of its first row, and after its last
-        self._source = source
-        self._read: list[Any] = []
-
-    def skip(self, row: int) -> None:
-        """Skip the items before this row; it may be within the last of these."""
-        if self._source.indexed:
-            length = self._source.length()
-            if length is not None and length < row:
-                raise too_short(length, row)
-            self.items, self.end, self._read = self._source.read(row), row, []
-        while self.end < row:
-            self._next(row)
-
-    def seek(self, row: int) -> None:
-        """Read the item with this row."""
-        self.skip(row)
-        if self.end == row:
-            self._next(row + 1)
-
-    def _next(self, needed: int) -> None:
-        if not self._read:
-            self._read.extend(islice(self.items, 1))
-            if not self._read:
-                raise too_short(self.end, needed)
-        end = self.end + (rows_of(self._read[0]) if self._source.batched else 1)
-        self.item = self._read
-        self.begin = self.end
-        self.end = end
-        self._read = []
 
 
 class Reading(Iterator[Iterator[Any]]):
@@ -96,14 +58,10 @@ class Reading(Iterator[Iterator[Any]]):
         self._source = source
         self._config = config
         self._source_state = state
-        self._is_open = False
-        self._is_located = False
         self._told: int | None = None  # epoch of which the source was told last
         self._number: int | None = saved.at.epoch  # of the pass to go on in; None: all are read
         self._index = 0  # the item to go on with there
         self._following = saved.at.epoch + 1  # the pass after that
-        self._wanted: list[tuple[int, int, int]] = []  # pass, row in it, which one of the plan
-        self._found = 0  # of these
         self._cursor: Cursor | None = None
         self._rest: Any = None  # of the first pass
         self._looked: list[Any] = []  # an item that was read only to see how items look
@@ -112,38 +70,58 @@ class Reading(Iterator[Iterator[Any]]):
     # ------------------------------------------------------------ the first item
 
     def open(self) -> None:
-        """Read what is wanted again, and the first item."""
-        if self._is_open or self.error is not None:
-            return
+        """Read what is wanted again, and the first item.
+
+        A second call, over a source that cannot go back, goes on with what the first has opened.
+        """
         began = time.perf_counter()
         try:
             with span("source"):
-                self._locate()
-                self._read_again()
+                if not self.is_open:
+                    self._open()
                 self._read_first()
-            self._is_open = True
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            self.error = error  # without a call, in which Ctrl-C could lose it
+            self.error = error
+            if not self._source.one_shot:  # it is opened again
+                self._rest = None
         finally:
-            self.seconds += time.perf_counter() - began
+            self.seconds = time.perf_counter() - began
+
+    @property
+    def is_open(self) -> bool:
+        """True if the source was read, or is about to be."""
+        return self._rest is not None or self._cursor is not None
 
     def fail(self, error: BaseException) -> None:
         """Keep what a thread has met instead of a first item."""
         self.error = error
 
-    def _locate(self) -> None:
-        """Find out what to read."""
-        if self._is_located:
-            return
+    def check(self) -> None:
+        """Raise the error of the source, if there is one."""
+        error, self.error = self.error, None
+        try:
+            if isinstance(error, StopIteration):
+                raise RuntimeError("the source raised StopIteration") from error
+            if error is not None:
+                raise error
+        finally:
+            del error  # its traceback has this frame
+
+    def _open(self) -> None:
+        """Read what is wanted again, and open the pass to go on in."""
         self._tell(self.saved.at.epoch)
         self.told = self.length = self._source.length()
         if not self.saved.is_fresh:
-            self._locate_saved()
-        self._is_located = True
+            self._read_again(self._located())
+        if self._number is None:
+            self._source.load(self._source_state)
+        else:
+            self._rest = self._open_rest(self._number)
 
-    def _locate_saved(self) -> None:
+    def _located(self) -> list[tuple[int, int, int]]:
+        """Find where to go on; return the pass, the row in it and the number of what is wanted."""
         source, saved, length = self._source, self.saved, self.length
         self.at = at = saved.at.of_length(length, self._config)
         if at.items is None and at.passes is not None and length is not None:
@@ -158,7 +136,7 @@ class Reading(Iterator[Iterator[Any]]):
                 f"the state tells of {at.uses} uses of {at.items} items in a pass, which cannot "
                 "be: the source has another length, or the state is damaged"
             )
-        passes = at.passes or []
+        passes, wanted = at.passes or [], []
         number, index = sum(count for count, _ in passes), at.open_items
         if saved.unspent is None:
             capacity = self._config.capacity_for(at.items)
@@ -166,17 +144,17 @@ class Reading(Iterator[Iterator[Any]]):
             config = replace(self._config, batch_size=batch_size, shuffle_buffer=capacity)
             (numbers, _), number, index, _ = _core.SlotPlan(config).resume(at, None)
             located = enumerate(at.located(numbers.tolist()))
-            self._wanted = [(at.epoch + of_pass, row, which) for which, (of_pass, row) in located]
+            wanted = [(at.epoch + of_pass, row, which) for which, (of_pass, row) in located]
         over = at.ended and number == sum(count for count, _ in passes)
         if over and source.one_shot:  # read to its end, so that the next epoch finds nothing
             over, number, index = False, number - 1, passes[-1][1]
         self._number = None if over else at.epoch + number
         self._following = at.epoch + number + (not over)
         self._index = index
+        return wanted
 
-    def _read_again(self) -> None:
-        while self._found < len(self._wanted):
-            of_pass, row, which = self._wanted[self._found]
+    def _read_again(self, wanted: list[tuple[int, int, int]]) -> None:
+        for of_pass, row, which in wanted:
             cursor = self._cursor_in(of_pass)
             if row >= cursor.end:
                 cursor.seek(row)
@@ -184,10 +162,8 @@ class Reading(Iterator[Iterator[Any]]):
             if not self.again or self.again[-1][0] is not item:
                 self.again.append((item, self._source.batched, [], []))
             *_, rows, whiches = self.again[-1]
-            if which not in whiches[-1:]:
-                rows[len(whiches) :] = [row - cursor.begin]
-                whiches += [which]
-            self._found += 1
+            rows.append(row - cursor.begin)
+            whiches.append(which)
         for item, *_ in self.again:  # which the consumer's thread puts into slots
             finish_on_device(item)
 
@@ -198,16 +174,14 @@ class Reading(Iterator[Iterator[Any]]):
         return self._cursor
 
     def _read_first(self) -> None:
-        """Open the pass to go on in, and read its first item."""
-        number, source, saved = self._number, self._source, self.saved
-        if number is None:
-            source.load(self._source_state)
+        """Read the first item of that pass."""
+        if self._number is None:
             return
         if self._rest is None:
-            self._rest = self._open_rest(number)
-        if not (self.first or source.native):
+            raise cannot_go_back(self._source)
+        if not (self.first or self._source.native):
             self.first.extend(islice(self._rest, 1))
-        if self.first and saved.is_fresh:
+        if self.first and self.saved.is_fresh:
             self._check_rows(self.first[0])
 
     def _check_rows(self, first: Any) -> None:
@@ -229,8 +203,8 @@ class Reading(Iterator[Iterator[Any]]):
     def _open_rest(self, number: int) -> Any:
         source, saved = self._source, self.saved
         if self._source_state is not None:
-            if source.one_shot and not self._looked:  # it may have none once its state is loaded
-                self._looked.extend(islice(source.read(), 1))
+            if source.one_shot:  # it may have none once its state is loaded
+                self._looked = list(islice(source.read(), 1))
             held = sum(rows_of(each) if source.batched else 1 for each in saved.held)
             items = source.read_on(self._source_state)
             return self._limit(items, self._index + held - self.skipped_rows)
@@ -247,7 +221,7 @@ class Reading(Iterator[Iterator[Any]]):
         if cursor.end > self._index:  # its item has rows of both sides
             self.skipped_rows = self._index - cursor.begin
             rest = self._limit(chain(cursor.item, cursor.items), cursor.begin)
-            self.first[:] = islice(rest, 1)
+            self.first = list(islice(rest, 1))
             return rest
         return self._limit(cursor.items, cursor.end)
 
@@ -306,9 +280,12 @@ class Reading(Iterator[Iterator[Any]]):
         self._limited = Limited(items, self.length, source, start=begin)
         return self._limited
 
-    def __del__(self) -> None:
+    def leave(self) -> None:
         """Leave the source."""
         self._leave_pass()
+        self._rest = None
+
+    __del__ = leave
 
     def _leave_pass(self) -> None:
         if self._items is None:

@@ -9,15 +9,17 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyecho import _core
-from pyecho._core import CheckpointError, EchoError
+from pyecho._core import EchoError
 from pyecho.config import Config
+from pyecho.run.context import CallerContext
 from pyecho.run.engine import Engine, Flow, warn_of_source
-from pyecho.run.extent import Group, pass_follows
+from pyecho.run.extent import Extent, Group, pass_follows, settle
 from pyecho.run.pipeline import MakePipeline
 from pyecho.run.reading import Reading
 from pyecho.run.saving import state_of
 from pyecho.run.threads import close_at_exit
 from pyecho.source import Source
+from pyecho.source.cursor import cannot_go_back
 from pyecho.state.position import Position, Snapshot
 from pyecho.stats import EchoStats
 
@@ -31,16 +33,19 @@ class Run:
     All that lives one epoch, or several epochs that flow into each other, is one `Flow`, which is
     replaced as a whole::
 
-        none ──next()──▶ opening ──first item, extent, begin──▶ running ──end, set_epoch()──▶ none
-                                                                 │   ▲
-                           another pass flows on, or the source  │   │  next()
-                           is an iterator and was left half-way  ▼   │
-                                                          between, left
+        none ──next(): first item, extent, begin──▶ running ──end, set_epoch()──▶ none
+                                                     │   ▲
+               another pass flows on, or the source  │   │  next()
+               is an iterator and was left half-way  ▼   │
+                                              between, left
+
+    A beginning is all or nothing: an exception drops what was begun, and the next ``next()`` begins
+    again at the same position: the beginning of `epoch`, or where `saved` was taken.
 
     `_finish` and `close` may be called from any thread, and by the garbage collector at any point.
     So there is no lock: a call that changes the run takes its turn, and leaves its work to another
-    one if that is under way. Finalizers stop or pause, and never read or wait. A call may be cut
-    short by Ctrl-C wherever it is, and the next one goes on.
+    one if that is under way. Finalizers stop or pause, and never read or wait. Once an epoch has
+    begun, Ctrl-C may cut short any call, and the next one goes on.
     """
 
     _closed = True  # until it is made
@@ -75,15 +80,18 @@ class Run:
         self._turns = _core.Turns()
         self.engine: Engine = self._make_engine()
         self.flow: Flow | None = None
-        """The passes that have begun, or are about to."""
+        """The passes that have begun."""
         self.saved: SavedState | None = None
-        """A state that was loaded: the next epoch goes on there."""
+        """A state that was loaded: the next epoch begins there."""
+        self.reading: Reading | None = None
+        """Of a beginning that goes on, or of one that failed over a source that cannot go back."""
+        self._extent: Extent | None = None  # that ranks have settled, until the epoch has begun
 
     def _leave_parent(self) -> None:
         """Start anew in a forked process: the threads stayed in its parent."""
         if self._process != self._getpid():
             of_parent = self.engine
-            self._of_parents.append((of_parent, self.flow))
+            self._of_parents.append((of_parent, self.flow, self.reading))
             self._forget()
             self.engine.wiring = of_parent.wiring
             self.engine.crew.is_closed = self._closed
@@ -144,7 +152,7 @@ class Run:
             self._turns.post(self._end)
             self.source.close()
         elif not was_closed:
-            self._of_parents.append((self.engine, self.flow))
+            self._of_parents.append((self.engine, self.flow, self.reading))
 
     def __del__(self) -> None:
         """End with the loader and its iterators."""
@@ -162,14 +170,12 @@ class Run:
     @property
     def flows(self) -> bool:
         """True if the next epoch has begun by itself."""
-        flow = self.flow
-        return flow is not None and flow.stage is not None and flow.token is None
+        return self.flow is not None and self.flow.token is None
 
     @property
     def unfinished(self) -> bool:
         """True if an iteration has begun and is not at its end."""
-        flow = self.flow
-        return flow is not None and flow.token is not None
+        return self.flow is not None and self.flow.token is not None
 
     @property
     def only_end_is_left(self) -> bool:
@@ -194,141 +200,147 @@ class Run:
 
     def _begin_in_turn(self, token: object) -> tuple[Any, int]:
         self.engine.crew.check_open()
-        if self.flow is not None and self.flow.token is not token:  # else Ctrl-C cut this short
-            self._end_counted()
-        self._retire()
         flow = self.flow
-        if flow is not None and flow.token not in (None, token):
-            self._leave(flow)
-            flow = self.flow
-        if flow is None or flow.stage is None:
-            flow = self._start()
-        elif flow.is_left and flow.token is not token:
-            flow.token = token  # first: where the warning is an error, the next attempt goes on
+        if flow is None or flow.token is not token:  # else Ctrl-C has cut short what follows
+            flow = self._next_flow(token)
+        if flow.is_left:
+            self.engine.go_on(flow)
+        self.engine.work(flow)
+        return flow.stage, flow.stage._generation  # no other iteration has retired this one yet
+
+    def _next_flow(self, token: object) -> Flow:
+        """End the iteration before this one, and return the flow of this one."""
+        self._end_counted()
+        self._retire()
+        if self.unfinished:
+            self._leave()
+        flow = self.flow
+        if flow is None:
+            return self._start(token)
+        flow.token = token  # first: where the warning is an error, the next attempt goes on
+        if flow.is_left:
             warn_of_source(
                 self.source,
                 "is an iterator, and an iteration over it was left half-way: this one goes on "
                 "where that one was left; for epochs of their own pass something that can be "
                 "iterated again",
             )
-        flow.token = token
-        self.saved = None
-        if flow.is_left:
-            self.engine.go_on(flow)
-        self.engine.work(flow)
-        return flow.stage, flow.stage._generation  # no other iteration has retired this one yet
-
-    def _start(self) -> Flow:
-        """Begin the next passes, or the ones of a state."""
-        saved, source, flow = self.saved, self.source, self.flow
-        if saved is not None and saved.snapshot is None:
-            source.load(saved.source)
-            self.saved = saved = None
-        self.engine.crew.wait()
-        reading = None if flow is None else flow.reading
-        has_failed = reading is not None and reading.error is not None
-        if flow is None or (has_failed and not source.one_shot):
-            snapshot = None if saved is None else saved.snapshot
-            snapshot = snapshot or Snapshot(at=Position(epoch=self.epoch))
-            state = None if saved is None else saved.source
-            self.flow = flow = Flow(Reading(source, self.config, snapshot, state))
-        self.longest = self.engine.begin(flow, self.group, epoch=self.epoch).longest
-        close_at_exit(self)  # before whatever the source has registered
         return flow
+
+    def _start(self, token: object) -> Flow:
+        """Begin the next passes, or the ones of a state."""
+        engine, config, source, saved = self.engine, self.config, self.source, self.saved
+        engine.crew.wait()
+        snapshot, state = Snapshot(at=Position(epoch=self.epoch)), None
+        if saved is not None and saved.snapshot is not None:
+            snapshot, state = saved.snapshot, saved.source
+        elif saved is not None:
+            source.load(saved.source)
+        reading, context = self.reading, CallerContext()
+        if reading is None or not self._keeps_reading:
+            self.reading = reading = Reading(source, config, snapshot, state)
+        try:
+            engine.open(reading, context)
+            extent = self._extent or settle(config, source, self.group, reading, epoch=self.epoch)
+            reading.check()
+            self._extent = extent if self.group is not None else None  # others may have begun
+            flow = engine.begin(snapshot, reading, extent, context)
+            close_at_exit(self)  # before whatever the source has registered
+        except BaseException:
+            engine.drop()
+            if not self._keeps_reading:
+                self.reading = None
+                reading.leave()
+            raise
+        # No call in between, so that Ctrl-C finds all of it done or nothing.
+        flow.token = token
+        self.flow, self.longest = flow, flow.extent.longest
+        self.saved = self.reading = self._extent = None
+        reading.forget()
+        return flow
+
+    @property
+    def _keeps_reading(self) -> bool:
+        """True if what a beginning has read cannot be read again: of an iterator, for example."""
+        source, saved = self.source, self.saved
+        goes_on = source.one_shot or source.holder is source.object
+        return goes_on and (saved is None or saved.source is None)
 
     def _finish_in_turn(self, token: object, completed: bool) -> None:
         flow = self.flow
         if flow is None or flow.token is not token:
             return  # another one has begun since, or it is over
-        if completed or flow.at_end:
-            if flow.at_end and flow.pipeline is not None:
+        at_end = flow.at_end
+        if completed or at_end:
+            if at_end and flow.pipeline is not None:
                 flow.pipeline.stop_if_failed()
-            self._end_iteration(flow, completed)
+            self._pass_on(flow, following=not at_end)
+            flow.warn_of_lengths(self.source, completed=completed)
             return
         self._end_counted()
-        if self.flow is flow and flow.token is token:
-            self._leave(flow)
+        if flow.token is token:
+            self._leave()
 
-    def _end_iteration(self, flow: Flow, completed: bool) -> None:
-        following = None if flow.at_end else flow  # the next epoch has begun by itself
+    def _pass_on(self, flow: Flow, *, following: bool) -> None:
+        """Go to the next epoch. `following`: it has begun by itself."""
         # An iterator that has nothing left stays in the epoch after its last item.
         exhausted = flow.pipeline is None and flow.saved.is_fresh and self.source.one_shot
-        # Nor do ranks leave an epoch that one of them could not begin.
-        failed = self.group is not None and flow.pipeline is None and flow.stage._failed
-        epoch = self.epoch + (not exhausted and not failed)
+        epoch = self.epoch + (flow.token is not None and not exhausted)
         # No call in between, so that Ctrl-C finds all of it done or nothing.
-        self.flow = following
-        self.epoch = epoch
-        flow.token = None
-        flow.warn_of_lengths(self.source, completed=completed)
+        self.flow, self.epoch, flow.token = flow if following else None, epoch, None
 
     def _end_counted(self) -> None:
         """End an iteration of which only the end is left: loops that count stop before it."""
         flow = self.flow
-        if flow is None or flow.token is None:
+        if flow is None or flow.token is None or not flow.at_last_batch:
             return
-        if not flow.is_counted:
-            if not flow.at_last_batch:
-                return
-            flow.is_counted = True  # first: the call is over when Ctrl-C is raised
-            flow.stage._retire(completed=True)
-        if not self._flows_on:
-            self._abandon()
-            return
-        epoch = self.epoch + 1
-        flow.is_counted = False
-        flow.token = None
-        self.epoch = epoch
+        flows_on = self._flows_on
+        if not flows_on:
+            self.engine.stop()
+        self._pass_on(flow, following=flows_on)
+        flow.stage._retire(completed=True)  # Ctrl-C comes after it
 
     def _set_epoch(self, epoch: int) -> None:
         self._end_counted()
         if epoch == self.epoch and not self.unfinished:
             return
-        self.saved = None
+        self.saved = self._extent = None
         if not self.source.one_shot:
+            self.reading = None
             self._retire()
-            self._abandon()
+            self._leave()
         self.epoch = epoch
 
-    def _end(self) -> None:
+    def _end(self, reading: Reading | None = None) -> None:
         self.engine.stop()
         self.engine.drop()
-        self.flow = None
+        self.flow, self.reading, self._extent = None, reading, None
 
     def _retire(self) -> None:
         """End the iterators there are; they raise `Closed`, unless they are at their end."""
-        if self.flow is not None and self.flow.stage is not None:
+        if self.flow is not None:
             self.flow.stage._retire(completed=False)
 
-    def _leave(self, flow: Flow) -> None:
-        """End an unfinished epoch; over an iterator, keep the rest for the next one."""
-        if self.source.one_shot and not flow.at_end:
+    def _leave(self) -> None:
+        """Drop the rest of the epoch that has begun; over an iterator, keep it for the next one."""
+        flow = self.flow
+        if flow is not None and self.source.one_shot and not flow.at_end:
             self.engine.leave(flow)
-        else:
-            self._abandon()
-
-    def _abandon(self) -> None:
-        """Drop the rest of the epoch that has begun."""
-        if self.flow is None:
-            return
-        self.engine.stop()
-        epoch = self.epoch + self.unfinished
-        self.flow = None
-        self.epoch = epoch
+        elif flow is not None:
+            self.engine.stop()
+            self._pass_on(flow, following=False)
 
     # ------------------------------------------------------------ states
 
     def _load_in_turn(self, saved: SavedState) -> None:
         self.engine.crew.check_open()
-        source = self.source
-        read = saved.snapshot is not None and self.stats().read
-        if read and saved.source is None and source.one_shot:
-            raise CheckpointError(
-                f"the source ({type(source.object).__name__}) is an iterator that has been read "
-                "from, and cannot go back; load the state into a new loader over a new iterator"
-            )
+        reading, stays = self.reading, saved.source is None and self.source.one_shot
+        if stays and saved.snapshot is not None:
+            if self.stats().read or (reading is not None and reading.is_open):
+                raise cannot_go_back(self.source)
+            reading = None
         self._retire()
-        self._end()
+        self._end(reading if stays else None)
         self.epoch = saved.epoch
         self.engine.know_lists(saved.lists)
         self.saved = saved

@@ -33,14 +33,16 @@ def _found(run: Run, payload: bool) -> dict[str, Any]:
     source, epoch, flow = run.source, run.epoch, run.flow
     if run.saved is not None:  # nothing has happened since
         return saved_again(run.saved, payload, source)
-    has_state = source.holder is not None
-    if flow is None or flow.stage is None or flow.pipeline is None:  # no epoch has begun
-        if has_state and flow is not None and flow.stage is None:
+    holder = source.holder
+    has_state = holder is not None
+    if flow is None or flow.pipeline is None:  # no epoch has begun
+        if has_state and run.reading is not None:
             raise EchoError(
-                "the beginning of this epoch was cut short, and its source may be an item ahead; "
-                "take the state after the next batch"
+                "the beginning of this epoch was cut short, and its source, which has a state of "
+                "its own, may be an item ahead; take the state after the next batch"
             )
-        state = source.state()
+        # An iterator would be that of a pass that was dropped.
+        state = source.state() if holder is source.object or holder is source else None
         found = {"epoch": epoch, "position": None, "source": state}
         return found if state is not None else found | {"rank": None}
     if (has_state or source.native) and not payload:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import torch
 from interrupts import ended_by_alarm, taken_by
 from native import Numbers
-from resuming import values_of
+from resuming import Stateful, StatefulIterators, values_of
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 from tqdm import tqdm
@@ -127,10 +127,14 @@ SOURCES: dict[str, Callable[[], Any]] = {
         torch.from_numpy(ROWS), batch_size=8, num_workers=2
     ),
     "StatefulDataLoader": lambda: StatefulDataLoader(torch.from_numpy(ROWS), batch_size=8),
+    "stateful": lambda: Stateful(ITEMS),
+    "stateful iterators": lambda: StatefulIterators(range(ITEMS)),
     "native": lambda: Numbers(ITEMS),
     "nested loader": nested,
 }
 ONE_SHOT = ("iterator", "iterator in Python")
+OWN_STATE = ("stateful", "StatefulDataLoader", "nested loader")
+WITH_ITEMS = (*OWN_STATE, "stateful iterators", "native")  # whose states must have them
 
 
 def same(batch: Any, rng: Any) -> Any:
@@ -194,6 +198,9 @@ PIPELINES: list[tuple[str, dict[str, Any]]] = [
     ("DataLoader", {"torch": True, "shards": 1}),
     ("DataLoader of 2 workers", BATCHES | {"unbatch": True, "torch": True, "pad_last": True}),
     ("StatefulDataLoader", {"torch": True, "shuffle_buffer": 3, "epochs": 2}),
+    ("stateful", {"shuffle_buffer": 3}),
+    ("stateful", BATCHES),
+    ("stateful iterators", BATCHES),
     ("native", BATCHES),
     ("native", BATCHES | {"shards": 2, "pad_last": True}),
     ("nested loader", {"shuffle_buffer": 3}),

@@ -45,32 +45,6 @@ def test_interrupts_at_the_end_of_an_iteration_skip_and_repeat_nothing(form, gap
     assert point > 3
 
 
-@pytest.mark.parametrize("augment", [None, lambda batch, rng: batch])
-def test_interrupt_at_the_first_next_behind_a_state_repeats_no_epoch(augment):
-    def make():
-        return pyecho.EchoLoader(list(range(20)), 2, batch_size=4, augment=augment)
-
-    loader, epoch = make(), []
-    batches = iter(loader)
-    for _ in range(len(loader)):
-        next(batches)
-    state = loader.state_dict()  # only the end of the epoch is left
-    assert next(batches, None) is None
-    second = [batch.tolist() for batch in loader]
-    loader.close()
-    point, reached = 0, True
-    while reached:
-        point += 9
-        resumed = make()
-        resumed.load_state_dict(state)
-        interrupts = Interrupts(point)
-        assert taken_under(interrupts, iter(resumed)) == epoch, point
-        reached = not interrupts.left
-        assert [batch.tolist() for batch in resumed] == second, point
-        resumed.close()
-    assert point > 9
-
-
 def test_progress_bars_leave_no_thread():
     pytest.importorskip("tqdm")
     before = threading.active_count()

@@ -1,12 +1,16 @@
 """Several ranks: what does not fit together is an error on every rank that says what and where."""
 
+import itertools
 import re
 
 import numpy as np
 import pytest
+from interrupt_points import Interrupts
 from worlds import Member, Told, Unsized, World, errors_of, loader_of, numbers_of, run_world
 
 from pyecho import Adaptive, ConfigError, EchoError, EchoLoader
+from pyecho.run.engine import Engine
+from pyecho.run.pipeline import Pipeline
 
 
 def told_of(messages, rank, *words):
@@ -180,6 +184,21 @@ def test_source_that_fails_at_once_is_told_of_on_every_rank():
     results, _ = run_world(3, rank_does)
     assert results[1] == "the disk is gone"
     assert told_of([results[0], results[2]], 1, "failed")
+
+
+@pytest.mark.parametrize("at", range(1, 5))
+def test_rank_whose_beginning_was_cut_short_keeps_what_the_ranks_have_settled(at):
+    def rank_does(member):
+        loader = loader_of(member, numbers_of(member.rank, 9), 2, batch_size=2)
+        taken, batches = [], iter(loader)
+        if member.rank == 1:
+            interrupts = Interrupts(at, functions=[Engine.begin, Pipeline.begin])
+            assert not interrupts.strikes(lambda: taken.extend(itertools.islice(batches, 1)))
+        return [batch.tolist() for batch in itertools.chain(taken, batches, loader)]
+
+    results, world = run_world(2, rank_does)
+    assert [len(result) for result in results] == [18, 18]
+    assert [len(sent) for sent in world.messages] == [3, 3]
 
 
 @pytest.mark.parametrize("found", [None, [[1]], [[1], [1], [1]], [[1], []], [[1], ["1"]]])

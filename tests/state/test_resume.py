@@ -1,10 +1,8 @@
 """A loader that goes on from a state yields what it would have yielded without, bit for bit."""
 
-import _thread
 import copy
 import pickle
 import random
-import threading
 import warnings
 
 import numpy as np
@@ -268,33 +266,6 @@ def test_state_that_was_loaded_can_be_had_without_its_items(seed):
     assert Consumer(resumed).take(count) == consumer.take(count)
     consumer.loader.close()
     resumed.close()
-
-
-def test_beginning_that_was_cut_short_has_no_state():
-    reached, released = threading.Event(), threading.Event()
-
-    class Interrupted(Stateful):
-        def __iter__(self):
-            for item in super().__iter__():
-                if not reached.is_set():
-                    reached.set()
-                    _thread.interrupt_main()
-                    released.wait()
-                yield item
-
-    loader = pyecho.EchoLoader(Interrupted(20), 2, batch_size=4)
-    with loader, pyecho.EchoLoader(Stateful(20), 2, batch_size=4) as other:
-        batches = iter(loader)
-        with pytest.raises(KeyboardInterrupt):
-            next(batches)
-        released.set()
-        with pytest.raises(pyecho.EchoError, match="take the state after the next batch"):
-            loader.state_dict(payload=True)
-        next(batches)
-        other.load_state_dict(loader.state_dict(payload=True))
-        rest = [batch["row"].tolist() for batch in batches]
-        assert [batch["row"].tolist() for batch in other] == rest
-        assert len(rest) == 9
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
