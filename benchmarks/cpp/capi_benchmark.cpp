@@ -80,7 +80,7 @@ int main(int argc, char** argv) {
   config.leaf_count = 1;
   config.factor = 1;
   config.batch_size = 64;
-  config.capacity = kItems;
+  config.shuffle_buffer = kItems;
   pyecho_buffer* buffer = nullptr;
   require(pyecho_create(&config, &buffer) == PYECHO_OK);
   pyecho::EchoBuffer core({.plan = {.capacity = kItems, .factor = 1.0, .batch_size = 64}, .leaves = {8}, .threads = 0});

@@ -27,7 +27,7 @@ bool lock_soon(std::unique_lock<std::mutex>& lock) {
 }  // namespace
 
 Driver::Driver(Executor& executor, SlotPool& slots, BatchPool& batches, DriverLimits limits)
-    : executor_(executor), slots_(slots), batches_(batches), limits_(std::move(limits)), ready_(limits_.depth) {
+    : executor_(executor), slots_(slots), batches_(batches), limits_(limits), ready_(limits_.depth) {
   try {
     for (std::uint32_t worker = 0; worker < limits_.threads; ++worker) {
       workers_.emplace_back([this] { work(); });
