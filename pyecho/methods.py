@@ -158,6 +158,8 @@ class LoaderTools:
             its length. Use `state_dict` there.
         """
         count = checked_int("count", count, 0, 2**62)
+        if self._run.left:
+            self._run.set_epoch(self._run.epoch + 1)  # which ends that iteration
         if not (self._run.unfinished or self._run.flows):
             self._source.set_epoch(self._run.epoch)  # which may decide the length
         state = skipped(self._run, count, self._items())

@@ -36,7 +36,7 @@ class Flow:
     told: int | None = None  # items of a pass, if that was right when it began
     read_before: int = 0
     token: object | None = None  # of the running iteration, None between two
-    is_left: bool = False  # in its iteration, over an iterator, so that another one goes on
+    is_left: bool = False  # in its iteration: until the next one begins, states are of here
     is_working: bool = False  # the threads have their jobs
 
     @property
@@ -94,6 +94,7 @@ class Engine:
         self._config = config
         self._make_pipeline = make_pipeline
         self._pipeline: Pipeline | None = None
+        self._left: Flow | None = None
         self._past = EchoStats()  # of pipelines that are gone
 
     def keep_batches_of(self, inner: Engine) -> None:
@@ -199,17 +200,18 @@ class Engine:
             flow.is_working = True
 
     def leave(self, flow: Flow) -> None:
-        """Have the threads end where they stand, so that another iteration can go on."""
+        """Have the threads rest where they stand, so that another iteration can go on."""
         assert flow.pipeline is not None
         flow.is_left = True
         flow.is_working = False
         flow.pipeline.set_paused(True)
-        self.crew.let_go()
+        self._left = flow
 
     def go_on(self, flow: Flow) -> None:
         """Undo that, once the threads have left."""
         assert flow.pipeline is not None
         self.crew.wait()
+        self._left = None
         flow.pipeline.set_paused(False)
         flow.context = CallerContext()
         flow.is_left = False
@@ -218,6 +220,8 @@ class Engine:
     def at_rest(self, flow: Flow, *, reading: bool) -> Iterator[None]:
         """Keep the threads of the links out of the stages, and if `reading` also the feeder."""
         first = 0 if reading else 1
+        if flow.is_left:
+            self.crew.wait(first=first)
         if flow.pipeline is None or flow.is_left or not self.crew.has(first=first):
             yield
             return
@@ -232,8 +236,11 @@ class Engine:
 
     def stop(self) -> None:
         """Have the threads end, and drop what the nodes hold."""
+        left, self._left = self._left, None
         if self._pipeline is not None:
             self._pipeline.stop()
+            if left is not None:  # threads that rest hold a pass, which may be of its thread alone
+                self.crew.give(self._pipeline.jobs(left.context))
         self.crew.let_go()
 
     def drop(self) -> None:

@@ -8,7 +8,7 @@ needs. Ctrl-C may cut short ``next()`` of a `Reading` at any point, and the next
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
@@ -154,8 +154,11 @@ class Reading(Iterator[Iterator[Any]]):
         return wanted
 
     def _read_again(self, wanted: list[tuple[int, int, int]]) -> None:
+        rows_of_pass: dict[int, list[int]] = {}
+        for of_pass, row, _ in wanted:
+            rows_of_pass.setdefault(of_pass, []).append(row)
         for of_pass, row, which in wanted:
-            cursor = self._cursor_in(of_pass)
+            cursor = self._cursor_in(of_pass, rows_of_pass[of_pass])
             if row >= cursor.end:
                 cursor.seek(row)
             [item] = cursor.item
@@ -167,10 +170,10 @@ class Reading(Iterator[Iterator[Any]]):
         for item, *_ in self.again:  # which the consumer's thread puts into slots
             finish_on_device(item)
 
-    def _cursor_in(self, number: int) -> Cursor:
+    def _cursor_in(self, number: int, rows: Sequence[int] = ()) -> Cursor:
         if self._cursor is None or self._cursor.number != number:
             self._tell(number)
-            self._cursor = Cursor(self._source, number)
+            self._cursor = Cursor(self._source, number, rows)
         return self._cursor
 
     def _read_first(self) -> None:
@@ -197,7 +200,7 @@ class Reading(Iterator[Iterator[Any]]):
             )
 
     def _doubt(self, why: str) -> None:
-        self._source.unsure = why
+        self._source.doubt(why)
         self.length = None
 
     def _open_rest(self, number: int) -> Any:

@@ -35,8 +35,8 @@ class Run:
 
         none ──next(): first item, extent, begin──▶ running ──end, set_epoch()──▶ none
                                                      │   ▲
-               another pass flows on, or the source  │   │  next()
-               is an iterator and was left half-way  ▼   │
+                              another pass flows on  │   │  next()
+                            or the iteration is left ▼   │
                                               between, left
 
     A beginning is all or nothing: an exception drops what was begun, and the next ``next()`` begins
@@ -178,6 +178,11 @@ class Run:
         return self.flow is not None and self.flow.token is not None
 
     @property
+    def left(self) -> bool:
+        """True if an iteration was left half-way that the next one does not go on with."""
+        return self.flow is not None and self.flow.is_left and not self.source.one_shot
+
+    @property
     def only_end_is_left(self) -> bool:
         """True if a loaded state has only the end of its epoch left, and another flows on."""
         snapshot = None if self.saved is None else self.saved.snapshot
@@ -236,6 +241,8 @@ class Run:
             snapshot, state = saved.snapshot, saved.source
         elif saved is not None:
             source.load(saved.source)
+        if saved is not None:
+            source.set_order(saved.order)
         reading, context = self.reading, CallerContext()
         if reading is None or not self._keeps_reading:
             self.reading = reading = Reading(source, config, snapshot, state)
@@ -279,7 +286,7 @@ class Run:
             return
         self._end_counted()
         if flow.token is token:
-            self._leave()
+            self.engine.leave(flow)
 
     def _pass_on(self, flow: Flow, *, following: bool) -> None:
         """Go to the next epoch. `following`: it has begun by itself."""

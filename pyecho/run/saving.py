@@ -26,7 +26,9 @@ def state_of(run: Run, payload: bool) -> dict[str, Any]:
     if run.engine.crew.is_current:
         raise EchoError("the source and augment cannot take a state of the loader they serve")
     lists = run.engine.wiring.lists
-    return _found(run, payload) | {"lists": None if lists is None else list(lists)}
+    following = None if run.unfinished else run.epoch
+    order = run.source.order(following) if run.saved is None else run.saved.order
+    return _found(run, payload) | {"lists": None if lists is None else list(lists), "order": order}
 
 
 def _found(run: Run, payload: bool) -> dict[str, Any]:
@@ -48,7 +50,10 @@ def _found(run: Run, payload: bool) -> dict[str, Any]:
     if (has_state or source.native) and not payload:
         raise needs_payload(source)
     with run.engine.at_rest(flow, reading=has_state):
-        found = saved_now(flow, run.config, payload=payload, with_held=has_state)
+        has_order = source.order(None) is not None
+        found = saved_now(
+            flow, run.config, payload=payload, with_held=has_state, has_order=has_order
+        )
         return {"epoch": epoch, "source": source.state() if has_state else None} | found
 
 
@@ -70,7 +75,9 @@ def saved_again(saved: SavedState, payload: bool, source: Source) -> dict[str, A
     return found | {"rank": raw["rank"]}
 
 
-def saved_now(flow: Flow, config: Config, *, payload: bool, with_held: bool) -> dict[str, Any]:
+def saved_now(
+    flow: Flow, config: Config, *, payload: bool, with_held: bool, has_order: bool
+) -> dict[str, Any]:
     """Return what a state holds of a flow, whose threads are at rest.
 
     Without the payload, and where all passes are as long as told, the position is good for a source
@@ -90,7 +97,8 @@ def saved_now(flow: Flow, config: Config, *, payload: bool, with_held: bool) -> 
     if config.wiring.ranks == 1 and config.shards is None:
         return {"position": position}
     position["items"] = None  # of this rank
-    return {"position": position} | ({} if config.adaptive else {"rank": None})
+    is_own = config.adaptive is not None or has_order
+    return {"position": position} | ({} if is_own else {"rank": None})
 
 
 def needs_payload(source: Source) -> EchoError:
@@ -125,4 +133,5 @@ def skipped(run: Run, count: int, items: int | None) -> dict[str, Any]:
     uses = config.uses_of(items) if config.bounded and config.steps_per_epoch is None else None
     at = Position(iterations=iterations, batches=count, delivered=count, passes=None)
     length = source.length()
-    return {"epoch": run.epoch, "position": position_of(vars(at), epoch, length, uses)}
+    position = position_of(vars(at), epoch, length, uses)
+    return {"epoch": run.epoch, "position": position, "order": source.order(run.epoch)}

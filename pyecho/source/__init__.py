@@ -15,6 +15,7 @@ list of columns that cannot be items    tuples of their rows
 datasets and shards of Ray Data         as of Arrow tables, block by block
 ``__getitem__`` and ``__len__`` only    ``source[i]`` for i in ``range(len(source))``
 ``__pyecho_feed__``                     examples that it puts into the slots itself
+`DataLoader` over a map-style dataset    its batches, from any place on
 anything else that can be iterated      what iterating it yields
 ======================================  ==================================================
 
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyecho._core import ConfigError
 from pyecho.source.arrays import Arrays, columns_of, is_array
+from pyecho.source.dataloader import DataLoaderSource, owned
 from pyecho.source.iterable import Iterable
 from pyecho.source.reader import Source, has_special, is_arrow
 
@@ -74,7 +76,7 @@ def source_of(
     columns = columns_of(given, alike=alike, unbatch=unbatch, ragged=ragged)
     if columns is not None:
         return Arrays(given, columns, unbatch=unbatch, chunked=alike and not unbatch)
-    return Iterable(given, unbatch=unbatch)
+    return (DataLoaderSource if owned(given) is not None else Iterable)(given, unbatch=unbatch)
 
 
 def _arrow(given: Any, of_ray: bool) -> type[Arrow]:

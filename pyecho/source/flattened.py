@@ -49,6 +49,14 @@ class Flattened(Source):
         """Tell the source."""
         self._inner.set_epoch(epoch)
 
+    def order(self, following: int | None) -> dict[str, Any] | None:
+        """Return that of its source."""
+        return self._inner.order(following)
+
+    def set_order(self, order: dict[str, Any] | None) -> None:
+        """Have its source be in this order."""
+        self._inner.set_order(order)
+
     def prepare(self) -> None:
         """Start its workers."""
         self._inner.prepare()

@@ -41,7 +41,7 @@ class Iterable(Source):
     def read(self, start: int = 0) -> Iterator[Any]:
         """Begin one pass."""
         items = self._items(start)
-        return _Batches(items) if self.batched else items
+        return Batches(items) if self.batched else items
 
     def _items(self, start: int) -> Iterator[Any]:
         self._ended, self._loaded = False, None
@@ -142,7 +142,7 @@ class _Pass(Iterator[Any]):
         raise StopIteration
 
 
-class _Batches(Iterator[Any]):
+class Batches(Iterator[Any]):
     """Yields batches as `batch_of` returns them."""
 
     def __init__(self, items: Iterator[Any]) -> None:
@@ -150,6 +150,7 @@ class _Batches(Iterator[Any]):
         self._taken: list[Any] = []
 
     def __next__(self) -> Any:
+        """Return the next batch."""
         if not self._taken:
             self._taken.extend(itertools.islice(self._items, 1))
         if not self._taken:

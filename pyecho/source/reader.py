@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from pyecho._core import CheckpointError, ConfigError, EchoError
@@ -67,6 +67,24 @@ class Source:
         """
         raise NotImplementedError
 
+    def doubt(self, why: str) -> None:
+        """Be `unsure` of the length."""
+        self.unsure = why
+
+    def read_from(self, row: int) -> tuple[Iterator[Any], int]:
+        """Begin one pass at the item with this row; return it and the number of its first row.
+
+        Needs `indexed`.
+        """
+        return self.read(row), row
+
+    def holding(self, rows: Sequence[int]) -> tuple[Iterator[Any], list[int]] | None:
+        """Return the items with these rows of a pass, and a list of the first row of each.
+
+        The list has that of an item once it was read. None if items are read one after the other.
+        """
+        return None
+
     def rows_told(self) -> int | None:
         """Return how many rows the first batch must have if `length` is right; None: any number."""
         return None
@@ -101,6 +119,22 @@ class Source:
         """Wait this long at most for the end of what was started."""
 
     # ------------------------------------------------------------ states of the source's own
+
+    def order(self, following: int | None) -> dict[str, Any] | None:
+        """Return what a state holds of the order of passes; None: the source alone decides it.
+
+        It is ``{"base": int | None, "begins": [[epoch, [array, ...]], ...], "counted": bool}``, see
+        `pyecho.source.dataloader`. `following`: the epoch that begins next, between two.
+        """
+        return None
+
+    def set_order(self, order: dict[str, Any] | None) -> None:
+        """Have passes be in the order of a state."""
+        if order is not None:
+            raise CheckpointError(
+                "the state holds the order of a DataLoader over a map-style dataset, and the "
+                f"source here ({type(self.object).__name__}) is none"
+            )
 
     @property
     def holder(self) -> Any:

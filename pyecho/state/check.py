@@ -45,6 +45,8 @@ class SavedState:
     """Position of the loader or buffer, with its items; None between two epochs."""
     source: dict[str, Any] | None
     lists: tuple[bool, ...] | None
+    order: dict[str, Any] | None
+    """See `pyecho.source.Source.order`."""
 
     @classmethod
     def read(cls, state: Any, config: Config) -> SavedState:
@@ -63,7 +65,8 @@ class SavedState:
                 source = source | {name: _of(bool, source[name]) for name in ("ended", "iterator")}
             if lists is not None:
                 lists = tuple(_of(bool, each) for each in _list(lists))
-            return cls(state, _count(state["epoch"], MOST_EPOCHS), snapshot, source, lists)
+            epoch, order = _count(state["epoch"], MOST_EPOCHS), _order_of(state["order"])
+            return cls(state, epoch, snapshot, source, lists, order)
         except EchoError:
             raise
         except _RAISED as error:
@@ -228,6 +231,17 @@ def _link_of(link: Any) -> tuple[int, int, list[list[Any]]]:
         info = zip(batch[1:], (np.int64, np.int32), strict=False)
         entries.append([kind, *batch[:1], *(_array_of(*each, 1) for each in info)])
     return _count(iterations), _count(delivered), entries
+
+
+def _order_of(order: Any) -> dict[str, Any] | None:
+    if order is None:
+        return None
+    base, begins = _dict_of(order)["base"], []
+    for epoch, states in map(_list, _list(order["begins"])):
+        arrays = [_array_of(each, np.uint8, 1) for each in _list(states)]
+        begins.append([_count(epoch, MOST_EPOCHS), arrays])
+    base = None if base is None else _count(base, 2**63)
+    return {"base": base, "begins": begins, "counted": _of(bool, order["counted"])}
 
 
 # ---------------------------------------------------------------- values

@@ -194,6 +194,7 @@ def whole_state(
         "held": [],
         "held_row": 0,
         "source": None,
+        "order": None,
         **more,
     }
     try:

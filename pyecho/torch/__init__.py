@@ -124,6 +124,7 @@ class EchoLoader(pyecho.EchoLoader):
         in_group = self._group is not None and self._group.size > 1
         rank, source = None if in_group else _rank(), self._source
         own = source.native or source.holder is not None or self._config.adaptive is not None
+        own = own or source.order(None) is not None
         if payload is None:
             payload = own or not (in_group or rank is not None)
         state = super().state_dict(payload=payload)

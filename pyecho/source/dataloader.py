@@ -1,0 +1,329 @@
+"""`torch.utils.data.DataLoader` over a map-style dataset: the order of its passes is pyecho's own.
+
+A pass is read through a shallow copy of the loader, whose sampler yields the lists of indices that
+are asked for: from any place on, or some of them. So no item is loaded only to be skipped.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import sys
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from pyecho._core import CheckpointError
+from pyecho.items.rows import rows_of
+from pyecho.source.iterable import Batches, Iterable, is_stateful
+
+MOST_BEGINS = 16
+"""Passes whose beginnings are remembered, of generators that the user gave."""
+
+
+def owned(given: Any) -> Any:
+    """Return the `DataLoader` whose order pyecho may decide: `given`, the one inside, or None.
+
+    It must iterate as PyTorch's own does, over items by index, and have no state of its own.
+    """
+    data = sys.modules.get("torch.utils.data")
+    if data is None:
+        return None
+    of_timm = type(given).__module__.split(".")[0] == "timm"
+    loader = getattr(given, "loader", given) if of_timm else given  # PrefetchLoader
+    if not isinstance(loader, data.DataLoader) or type(loader).__iter__ != data.DataLoader.__iter__:
+        return None
+    if isinstance(loader.dataset, data.IterableDataset) or is_stateful(loader):
+        return None
+    return loader
+
+
+class DataLoaderSource(Iterable):
+    """A `DataLoader` whose passes can begin at any batch.
+
+    Samplers without a generator get one that is seeded by (base, epoch). The base is drawn from
+    PyTorch's global generator, in the consumer's thread, when the first epoch of a run begins, and
+    is part of states. A generator that the user gave stays as it is, and its state at the beginning
+    of each pass is part of states.
+    """
+
+    def __init__(self, given: Any, *, unbatch: bool) -> None:
+        super().__init__(given, unbatch=unbatch)
+        self._base: int | None = None
+        self._epoch = 0
+        self._begins: dict[int, list[Any]] = {}  # by epoch: states of the user's generators
+        self._restored: dict[int, list[Any]] = {}  # of a state, until another pass begins
+        self._copy_loader()
+        self.indexed = not unbatch or self._has_lists
+
+    def _copy_loader(self) -> None:
+        loader = owned(self.object)
+        name = "sampler" if loader.batch_sampler is None else "batch_sampler"
+        self._has_lists = name == "batch_sampler"
+        self._sampler = getattr(loader, name)
+        self._order = _Order(self._sampler)
+        self._loader = self._iterated = copy.copy(loader)
+        vars(self._loader).update({name: self._order, "_iterator": None})
+        if loader is not self.object:
+            self._iterated = copy.copy(self.object)
+            self._iterated.loader = self._loader
+
+    def doubt(self, why: str) -> None:
+        """Trust neither the length nor the lists of indices."""
+        super().doubt(why)
+        self.indexed = not self.batched
+
+    def prepare(self) -> None:
+        """Draw the base, once."""
+        if self._base is None:
+            self._base = _random(None)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell the loader, its samplers and its dataset."""
+        self._epoch = epoch
+        super().set_epoch(epoch)
+
+    # ------------------------------------------------------------ passes
+
+    def read(self, start: int = 0) -> Iterator[Any]:
+        """Begin one pass."""
+        return self.read_from(start)[0]
+
+    def read_from(self, row: int) -> tuple[Iterator[Any], int]:
+        """Begin one pass with the item that has this row; return it and the item's first row."""
+        begins: list[int] = []
+
+        def keep(begin: int, end: int) -> bool:
+            if not begins and end > row:
+                begins.append(begin)
+            return end > row
+
+        items = self._begin(keep)
+        if row > 0:
+            self._order.lists.look()
+        return items, begins[0] if begins else self._order.lists.row
+
+    def holding(self, rows: Sequence[int]) -> tuple[Iterator[Any], list[int]] | None:
+        """Return the items that have these rows of a pass, and the first row of each, once read."""
+        if not self.indexed:
+            return None
+        begins: list[int] = []
+
+        def keep(begin: int, end: int) -> bool:
+            held = bisect_left(rows, begin) < bisect_left(rows, end)
+            if held:
+                begins.append(begin)
+            return held
+
+        return self._begin(keep), begins
+
+    def _begin(self, keep: Callable[[int, int], bool]) -> Iterator[Any]:
+        self._loader.generator = self._seeded(1)  # that seeds the workers
+        by_row = self.batched and self._has_lists
+        self._order.lists = lists = _Lists(self._draw, keep, self._drawn, by_row=by_row)
+        items: Iterator[Any] = iter(self._iterated)
+        if self.batched:
+            items = Batches(items)
+        return _Counted(items, lists, self._stop_counting) if by_row else items
+
+    def _stop_counting(self) -> None:
+        """Read from the beginning from now on: a batch has other rows than its list of indices."""
+        self.indexed = False
+
+    def _draw(self) -> Iterator[Any]:
+        """Return the lists of indices of the pass."""
+        given: list[Any] = []
+        sampler = with_generator(self._sampler, self._seeded(0), given)
+        begin = self._restored.get(self._epoch)
+        if begin is None:
+            self._restored = {}
+            begin = [each.get_state() for each in given]
+        elif len(begin) != len(given):
+            raise CheckpointError(
+                f"the state has {len(begin)} generators of the DataLoader's samplers, which have "
+                f"{len(given)}"
+            )
+        for generator, state in zip(given, begin, strict=True):
+            _restore(generator, state)
+        self._remember(self._epoch, begin)
+        if (generator := owned(self.object).generator) is not None:
+            _random(generator)  # with which a DataLoader seeds its workers
+        return iter(sampler)
+
+    def _drawn(self) -> None:
+        """Remember where the next pass begins."""
+        given: list[Any] = []
+        with_generator(self._sampler, None, given)
+        self._remember(self._epoch + 1, [each.get_state() for each in given])
+
+    def _remember(self, epoch: int, begin: list[Any]) -> None:
+        if begin:
+            self._begins = {**self._begins, epoch: begin}
+            self._begins = dict(sorted(self._begins.items())[-MOST_BEGINS:])
+
+    def _seeded(self, which: int) -> Any:
+        assert self._base is not None
+        [seed] = np.random.SeedSequence([self._base, self._epoch, which]).generate_state(1, "u8")
+        return _torch().Generator().manual_seed(int(seed) >> 1)
+
+    # ------------------------------------------------------------ states
+
+    def order(self, following: int | None) -> dict[str, Any] | None:
+        """Return what decides the order of passes."""
+        given: list[Any] = []
+        is_drawn = with_generator(self._sampler, None, given) is not self._sampler
+        begins = self._begins
+        if following is not None and given:
+            begins = {**begins, following: [each.get_state() for each in given]}
+        listed = [[epoch, [each.numpy() for each in begin]] for epoch, begin in begins.items()]
+        base, counted = self._base if is_drawn else None, self.indexed
+        if base is None and not listed and counted:
+            return None
+        return {"base": base, "begins": listed, "counted": counted}
+
+    def set_order(self, order: dict[str, Any] | None) -> None:
+        """Have passes be in the order of a state."""
+        known = order or {"base": None, "begins": [], "counted": True}
+        self._base = known["base"]
+        self.indexed = self.indexed and known["counted"]
+        self._begins = {
+            epoch: [_torch().from_numpy(each.copy()) for each in begin]
+            for epoch, begin in known["begins"]
+        }
+        self._restored = self._begins
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Have a copy with passes and an order of its own."""
+        made = ("_sampler", "_order", "_loader", "_iterated")
+        state = {key: value for key, value in super().__getstate__().items() if key not in made}
+        return state | {"_base": None, "_begins": {}, "_restored": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Copy the loader anew."""
+        self.__dict__.update(state)
+        self._copy_loader()
+
+
+class _Order:
+    """Stands for the sampler of a `DataLoader`: yields the `lists` of the pass that begins."""
+
+    lists: _Lists
+
+    def __init__(self, sampler: Any) -> None:
+        self._sampler = sampler
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.lists
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+
+class _Lists(Iterator[Any]):
+    """The lists of indices of a pass that are kept; the pass is drawn with the first of them."""
+
+    def __init__(
+        self,
+        draw: Callable[[], Iterator[Any]],
+        keep: Callable[[int, int], bool],
+        drawn: Callable[[], None],
+        *,
+        by_row: bool,
+    ) -> None:
+        self._draw = draw
+        self._keep = keep
+        self._drawn = drawn  # called at the end
+        self._by_row = by_row
+        self._lists: Iterator[Any] | None = None
+        self._looked: list[Any] = []
+        self.sizes: deque[int] = deque()
+        """Rows of the lists that were yielded, for `_Counted`."""
+        self.row = 0
+        """Rows (batches, if these are the items) before the next list."""
+
+    def __next__(self) -> Any:
+        if self._looked:
+            return self._looked.pop()
+        if self._lists is None:
+            self._lists = self._draw()
+        for each in self._lists:
+            begin = self.row
+            self.row += len(each) if self._by_row else 1
+            if self._keep(begin, self.row):
+                if self._by_row:
+                    self.sizes.append(self.row - begin)
+                return each
+        self._drawn()
+        raise StopIteration
+
+    def look(self) -> None:
+        """Skip to the first list now, unless a worker has it already."""
+        if self._lists is None:
+            self._looked.extend(itertools.islice(self, 1))
+
+
+class _Counted(Iterator[Any]):
+    """The batches of a pass; calls `uneven` if one has other rows than its list of indices."""
+
+    def __init__(self, items: Iterator[Any], lists: _Lists, uneven: Callable[[], None]) -> None:
+        self._items = items
+        self._sizes = lists.sizes
+        self._uneven = uneven
+        self._taken: list[Any] = []
+
+    def __next__(self) -> Any:
+        if not self._taken:
+            self._taken.extend(itertools.islice(self._items, 1))
+        if not self._taken:
+            raise StopIteration
+        if self._sizes and rows_of(self._taken[0]) != self._sizes.popleft():
+            self._uneven()
+        item = self._taken[0]
+        del self._taken[0]
+        return item
+
+
+def with_generator(sampler: Any, generator: Any, given: list[Any]) -> Any:
+    """Return the sampler, or a shallow copy in which it, and those inside, have a generator.
+
+    Appends to `given` the generators that it has already.
+    """
+    changes: dict[str, Any] = {}
+    if hasattr(sampler, "generator"):
+        if sampler.generator is None:
+            changes["generator"] = generator
+        elif isinstance(sampler.generator, _torch().Generator):
+            given.append(sampler.generator)
+    for name in ("sampler", "batch_sampler"):
+        inner = getattr(sampler, name, None)
+        if inner is not None:
+            made = with_generator(inner, generator, given)
+            if made is not inner:
+                changes[name] = made
+    if not changes:
+        return sampler
+    made = copy.copy(sampler)
+    vars(made).update(changes)
+    return made
+
+
+def _restore(generator: Any, state: Any) -> None:
+    try:
+        generator.set_state(state)
+    except (RuntimeError, TypeError) as error:
+        raise CheckpointError(
+            f"the state of the DataLoader's generator cannot be restored ({error}); load an "
+            "earlier one"
+        ) from error
+
+
+def _random(generator: Any) -> int:
+    torch = _torch()
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator))
+
+
+def _torch() -> Any:
+    return sys.modules["torch"]
