@@ -11,7 +11,7 @@ from pyecho import _core
 from pyecho._core import ConfigError
 from pyecho.items.nest import leaf_names, leaves_of, map_nest
 from pyecho.items.operation import ELEMENTS, Operation, Plain
-from pyecho.items.ragged import by_leaf
+from pyecho.items.ragged import by_leaf, indices_of
 from pyecho.items.spec import BFLOAT16, Adapter, Field
 
 Ops = Sequence[Operation] | Mapping[Any, Sequence[Operation]] | None
@@ -44,20 +44,22 @@ def rows_with(ops: Ops, spec: Any, adapter: Adapter) -> tuple[list[Row], Any]:
     fields, names = leaves_of(spec), leaf_names(spec)
     found: dict[int, list[Plain]] = {}
     by_leaves = by_leaf("ops", ops, fields, names)
+    keys = [
+        indices_of("ops", key if isinstance(key, tuple) else (key,), names) for key in by_leaves
+    ]
+    if len(set(map(frozenset, keys))) < len(keys):
+        raise ConfigError(
+            f"two keys of ops name the same leaves, got {list(by_leaves)}; join their lists"
+        )
     draws = 0
-    for key, operations in by_leaves.items():
-        leaves = [str(each) for each in (key if isinstance(key, tuple) else (key,))]
-        for place, leaf in enumerate(leaves):
-            if leaf not in names:
-                known = ", ".join(map(repr, names))
-                raise ConfigError(f"ops names the leaf {leaf!r}, but an example has {known}")
-            index = names.index(leaf)
+    for leaves, operations in zip(keys, by_leaves.values(), strict=True):
+        for place, index in enumerate(leaves):
             axes = len(fields[index].shape)
             of_leaf = found.setdefault(index, [])
             for number, operation in enumerate(operations, draws):
                 of_leaf.append(operation._plain(axes, place)._replace(draws=number))
         if len(leaves) > 1:
-            made = [(leaf, fields[names.index(leaf)], found[names.index(leaf)]) for leaf in leaves]
+            made = [(names[index], fields[index], found[index]) for index in leaves]
             _check_crops(made, len(operations))
         draws += len(operations)
     rows: list[Row] = [None] * len(fields)

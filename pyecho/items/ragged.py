@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,9 @@ def with_fields(spec: Any, fields: Fields) -> Any:
     if fields is None:
         return spec
     names, found = leaf_names(spec), leaves_of(spec)
-    for name, field in by_leaf("fields", fields, found, names).items():
-        index = _index_of("fields", str(name), names)
+    given = by_leaf("fields", fields, found, names)
+    for index, field in zip(indices_of("fields", given, names), given.values(), strict=True):
+        name = names[index]
         by_rows = field.varies and found[index].by_reference  # arrays of a column of objects
         if not by_rows and not field.takes(found[index]):
             raise ConfigError(
@@ -108,8 +109,18 @@ def by_leaf(option: str, given: Any, fields: list[Field], names: list[str]) -> A
     return {with_axes[0]: given}
 
 
-def _index_of(option: str, name: str, names: list[str]) -> int:
-    if name not in names:
+def indices_of(option: str, keys: Iterable[Any], names: list[str]) -> list[int]:
+    """Return the numbers of the leaves that an option names, each once."""
+    given = list(map(str, keys))
+    for name in given:
         known = ", ".join(map(repr, names))
-        raise ConfigError(f"{option} names the leaf {name!r}, but an example has {known}")
-    return names.index(name)
+        if name not in names:
+            raise ConfigError(f"{option} names the leaf {name!r}, but an example has {known}")
+        if names.count(name) > 1:
+            raise ConfigError(
+                f"{option} names the leaf {name!r}, and an example has several of that name: "
+                f"{known}; give one of them another key in the source"
+            )
+        if given.count(name) > 1:
+            raise ConfigError(f"{option} names the leaf {name!r} twice: {given}; name it once")
+    return list(map(names.index, given))

@@ -144,7 +144,8 @@ class Ragged(NamedTuple):
     """The shape of each row: int64 (B, axes)."""
 
     def row(self, index: int) -> Any:
-        """Return one row, a view of `values` in its shape."""
+        """Return one row, a view of `values` in its shape; -1 is the last."""
+        index = range(len(self.shapes))[index]
         begin, end = int(self.offsets[index]), int(self.offsets[index + 1])
         return self.values[begin:end].reshape(tuple(map(int, self.shapes[index])))
 
@@ -174,7 +175,7 @@ class Adapter:
         if not hasattr(leaf, "__dlpack__"):
             return None
         try:
-            return np.from_dlpack(leaf.detach() if is_tensor(leaf) else leaf)
+            return np.from_dlpack(plain_tensor(leaf) if is_tensor(leaf) else leaf)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             hint = "; use pyecho.torch.EchoLoader" if is_tensor(leaf) else ""
             if not is_tensor(leaf) and hasattr(leaf, "__array__"):
@@ -240,6 +241,19 @@ def is_tensor(leaf: Any) -> bool:
     """Return True if `leaf` is a torch tensor; does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(leaf, torch.Tensor)
+
+
+def refuse_masked(array: Any) -> None:
+    """Raise `ConfigError` for a masked array."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise ConfigError(
+            "masked arrays would lose their mask in a batch; use .filled(), or pass data and mask"
+        )
+
+
+def plain_tensor(tensor: Any) -> Any:
+    """Return a tensor without its graph, whose memory has its numbers, not their negatives."""
+    return tensor.detach().resolve_conj().resolve_neg()
 
 
 def is_tensor_dict(value: Any) -> bool:

@@ -128,7 +128,7 @@ def _iterated(column: Any, start: int) -> Iterator[Any] | None:
 
 def _row(column: Any, index: Any) -> Any:
     row = column[index]
-    return np.array(row) if isinstance(row, np.ndarray) and _is_mapped(row) else row
+    return _read_in(row) if isinstance(row, np.ndarray) and _is_mapped(row) else row
 
 
 class _SlicedRows:
@@ -152,8 +152,12 @@ def _sliced(column: Any, begin: int, end: int) -> Any:
     """Return some rows as an array, read in if the column lies in a file."""
     rows = column[begin:end]
     if isinstance(column, np.ndarray):
-        return np.array(rows) if _is_mapped(column) else rows
+        return _read_in(rows) if _is_mapped(column) else rows
     return rows if hasattr(type(rows), "__dlpack__") else np.asarray(rows)
+
+
+def _read_in(rows: np.ndarray[Any, Any]) -> Any:
+    return rows.copy() if isinstance(rows, np.ma.MaskedArray) else np.array(rows)
 
 
 def _chunk_rows(columns: list[Any]) -> int:

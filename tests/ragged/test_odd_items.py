@@ -119,3 +119,34 @@ def test_list_of_arrays_that_differ_in_size_is_one_of_items():
     first = Field((None,), "uint8", max_bytes=9)
     [(_, numbers)] = EchoLoader(columns, 1, batch_size=6, fields={"0": first})
     assert sorted(numbers) == list(range(6))
+
+
+@pytest.mark.parametrize("odd", [0, 1])
+@pytest.mark.parametrize("as_column", [False, True])
+def test_masks_of_a_leaf_of_variable_size_are_refused_in_batches(odd, as_column):
+    rows = [np.arange(4.0), np.arange(3.0)]
+    rows[odd] = np.ma.masked_array(rows[odd], rows[odd] == 1)
+    if as_column:
+        rows = np.array([*rows, None], object)[:2]
+    buffer = EchoBuffer({"x": Field((None,), "float64", max_bytes=99)}, batch_size=2)
+    with pytest.raises(pyecho.ConfigError, match=r"item\['x'\].*lose their mask"):
+        buffer.put_batch({"x": rows})
+
+
+def test_masks_of_a_column_of_texts_or_objects_are_refused():
+    for dtype in ("U3", object):
+        column = np.ma.masked_array(np.array(["a", "b"], dtype), [0, 1])
+        buffer = EchoBuffer({"x": Field((), object)}, batch_size=2)
+        with pytest.raises(pyecho.ConfigError, match="lose their mask"):
+            buffer.put_batch({"x": column})
+
+
+def test_rows_of_a_ragged_batch_count_from_the_end_too():
+    items = [np.arange(size) for size in (2, 5, 3)]
+    field = Field((None,), "int64", max_bytes=99)
+    [batch] = EchoLoader(items, 1, batch_size=3, shuffle_buffer=0, fields=field)
+    for index in range(-3, 3):
+        np.testing.assert_array_equal(batch.row(index), items[index])
+    for index in (-4, 3):
+        with pytest.raises(IndexError):
+            batch.row(index)

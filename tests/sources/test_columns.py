@@ -226,3 +226,14 @@ def test_h5py_and_zarr_members_are_columns(tmp_path: Any) -> None:
 
 def _values(row: Any) -> Any:
     return row.values() if isinstance(row, dict) else row
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_masks_of_rows_in_a_file_stay_with_them_and_are_refused_in_batches(tmp_path, shuffle):
+    np.arange(60.0).tofile(tmp_path / "rows")
+    rows = np.memmap(tmp_path / "rows", "f8", "r", shape=(20, 3))
+    masked = np.ma.masked_array(rows, np.asarray(rows) > 30)
+    items = list(pyecho.EchoLoader(masked, 1, shuffle=shuffle))
+    assert sum(item.mask.sum() for item in items) == masked.mask.sum()
+    with pytest.raises(pyecho.ConfigError, match="lose their mask"):
+        list(pyecho.EchoLoader(masked, 1, batch_size=2, shuffle=shuffle))
