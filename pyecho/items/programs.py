@@ -26,8 +26,8 @@ Row = tuple[Field, _core.Program] | None
 """The field of the rows of a leaf, and the program that makes them; None: rows are copies."""
 
 
-def checked_ops(ops: Any) -> None:
-    """Raise `ConfigError` unless `ops` is a list of operations, or lists by leaf."""
+def checked_ops(ops: Any) -> Any:
+    """Return a tuple of operations, or tuples by the names of leaves; else raise `ConfigError`."""
     lists = list(ops.values()) if isinstance(ops, Mapping) else [ops]
     for each in lists:
         if not isinstance(each, Sequence) or not all(isinstance(op, Operation) for op in each):
@@ -35,6 +35,14 @@ def checked_ops(ops: Any) -> None:
                 "ops must be a list of operations from pyecho.ops, or a dict of such lists by leaf "
                 f"(a name, or a tuple of names that share their draws), got {each!r}"
             )
+    if not isinstance(ops, Mapping):
+        return tuple(ops)
+    keys = [tuple(map(str, key if isinstance(key, tuple) else (key,))) for key in ops]
+    if len(set(map(frozenset, keys))) < len(keys):
+        raise ConfigError(
+            f"two keys of ops name the same leaves, got {list(ops)}; join their lists"
+        )
+    return dict(zip(keys, map(tuple, lists), strict=True))
 
 
 def rows_with(ops: Ops, spec: Any, adapter: Adapter) -> tuple[list[Row], Any]:
@@ -43,16 +51,9 @@ def rows_with(ops: Ops, spec: Any, adapter: Adapter) -> tuple[list[Row], Any]:
         return [], spec
     fields, names = leaves_of(spec), leaf_names(spec)
     found: dict[int, list[Plain]] = {}
-    by_leaves = by_leaf("ops", ops, fields, names)
-    keys = [
-        indices_of("ops", key if isinstance(key, tuple) else (key,), names) for key in by_leaves
-    ]
-    if len(set(map(frozenset, keys))) < len(keys):
-        raise ConfigError(
-            f"two keys of ops name the same leaves, got {list(by_leaves)}; join their lists"
-        )
     draws = 0
-    for leaves, operations in zip(keys, by_leaves.values(), strict=True):
+    for key, operations in by_leaf("ops", ops, fields, names).items():
+        leaves = indices_of("ops", key if isinstance(key, tuple) else (key,), names)
         for place, index in enumerate(leaves):
             axes = len(fields[index].shape)
             of_leaf = found.setdefault(index, [])

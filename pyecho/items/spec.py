@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import operator
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from pyecho._core import ConfigError
-from pyecho.checked import checked_int
+from pyecho.checked import checked_int, plain
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,7 +42,16 @@ def _dtype_of(given: Any) -> np.dtype[Any]:
     return np.dtype(name if type(given).__module__ == "torch" else given)
 
 
-_NUMBERS = (bool, int, float, complex, np.generic)
+def _plain_pad(pad: Any) -> Any:
+    """Return a number as Python's, as an int where it is a small whole one."""
+    value: Any = plain(pad)
+    if value is not None and not isinstance(value, int | float | complex):
+        raise ConfigError(f"pad must be a number, got {pad!r}")
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return value if str(value) == "-0.0" else int(value)
+    return value
 
 
 @dataclass(frozen=True, init=False)
@@ -81,13 +89,17 @@ class Field:
         pad: float | complex | None = None,
     ) -> None:
         several = shape if isinstance(shape, Iterable) else (shape,)
-        extents = tuple(None if each is None else operator.index(each) for each in several)
-        if any(extent is not None and extent < 0 for extent in extents):
-            raise ConfigError(f"a shape needs extents of at least 0, got {extents}")
+        extents = tuple(
+            None if each is None else checked_int("an extent of a shape", each, 0, 2**62)
+            for each in several
+        )
         object.__setattr__(self, "shape", extents)
-        object.__setattr__(self, "dtype", _dtype_of(dtype))
+        try:
+            object.__setattr__(self, "dtype", _dtype_of(dtype))
+        except TypeError as error:
+            raise ConfigError(f"a Field needs a dtype that NumPy knows, got {dtype!r}") from error
         object.__setattr__(self, "max_bytes", max_bytes)
-        object.__setattr__(self, "pad", pad)
+        object.__setattr__(self, "pad", _plain_pad(pad))
         object.__setattr__(self, "seen", None)
         if self.dtype.hasobject and (extents or self.dtype != object):
             raise ConfigError(
@@ -102,8 +114,6 @@ class Field:
             )
         if max_bytes is not None:
             object.__setattr__(self, "max_bytes", checked_int("max_bytes", max_bytes, 1, 2**48))
-        if pad is not None and not isinstance(pad, _NUMBERS):
-            raise ConfigError(f"pad must be a number, got {pad!r}")
         if pad is not None and not self.varies:
             raise ConfigError(f"pad is of a Field whose shape has None, got {extents}")
 
