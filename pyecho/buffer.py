@@ -122,7 +122,7 @@ class EchoBuffer(_core.ExampleStage):
             wiring=Wiring(epoch=epoch, slots_ahead=slots_ahead, held=held),
         )
         fields_of(spec)  # which checks it
-        rows, row_spec = rows_with(ops, spec, NUMPY)
+        rows, row_spec = rows_with(config.ops, spec, NUMPY)
         super().__init__(
             **native_arguments(
                 spec,

@@ -30,6 +30,21 @@ def checked_int(name: str, value: Any, minimum: int, maximum: int) -> int:
     return number
 
 
+def plain(value: Any) -> Any:
+    """Return numbers of other libraries as Python's, several as a tuple; the rest as it is.
+
+    So values that mean the same are equal, and written alike.
+    """
+    times = np.timedelta64 | np.datetime64
+    if hasattr(value, "tolist") and not isinstance(value, type | times):
+        value = value.tolist()
+    if isinstance(value, list | tuple | range):
+        return tuple(map(plain, value))
+    for wide, kind in ((np.floating, float), (np.complexfloating, complex)):  # longdouble
+        value = kind(value) if isinstance(value, wide) else value
+    return value
+
+
 def checked_factor(value: Any) -> float:
     """Return the echo factor as a float >= 1, or raise `ConfigError`."""
     if isinstance(value, str) and value == "auto":
@@ -38,10 +53,10 @@ def checked_factor(value: Any) -> float:
             "pyecho.Worth().estimate().best_factor(R) and loader.advise(step, worth=worth) say "
             "which"
         )
-    number = math.nan
-    if not isinstance(value, bool | str | bytes | bytearray):
+    number, given = math.nan, plain(value)
+    if not isinstance(given, bool | str | bytes | bytearray | np.generic):
         with contextlib.suppress(TypeError, ValueError, OverflowError):
-            number = float(value)
+            number = float(given)
     if not math.isfinite(number) or number < 1 or number >= MAX_USES:
         raise ConfigError(
             f"factor must be a number of at least 1 (1 means no echoing) and below {MAX_USES}, "

@@ -79,8 +79,8 @@ class Config:
             if value is not None and not callable(value):
                 raise ConfigError(f"{name} must be a function of {call}, got {value!r}")
         if self.ops is not None:
-            checked_ops(self.ops)
-        checked_fields(self.fields)
+            object.__setattr__(self, "ops", checked_ops(self.ops))
+        object.__setattr__(self, "fields", checked_fields(self.fields))
         if self.workers not in get_args(Workers):
             raise ConfigError(f"workers must be 'process' or 'thread', got {self.workers!r}")
         if self.shuffle and self.sampler is not None:

@@ -17,7 +17,7 @@ import pyecho
 from pyecho._core import ConfigError, EchoError
 from pyecho.config import Config, Factor
 from pyecho.items.nest import leaves_of, map_nest
-from pyecho.items.spec import Adapter, EchoInfo, Field, is_tensor
+from pyecho.items.spec import Adapter, EchoInfo, Field, is_tensor, plain_tensor, refuse_masked
 from pyecho.options import Options, with_options
 from pyecho.run.host import ExampleEcho, add_augmentation, item_echo
 from pyecho.run.pipeline import MakePipeline, Pipeline
@@ -38,7 +38,7 @@ class JaxAdapter(Adapter):
     def as_array(self, leaf: Any) -> Any:
         """Return a leaf as an ndarray, also a tensor of bfloat16; or None if it is not an array."""
         if is_tensor(leaf) and str(leaf.dtype) == "torch.bfloat16":
-            return np.asarray(jax.dlpack.from_dlpack(leaf.detach()))
+            return np.asarray(jax.dlpack.from_dlpack(plain_tensor(leaf)))
         return super().as_array(leaf)
 
     def decoder(self, fields: list[Field]) -> Callable[[Any, int], Any] | None:
@@ -246,6 +246,7 @@ def _is_array(leaf: Any) -> bool:
 def _shown(leaf: Any) -> Any:
     """Return a tensor in host memory as an array, everything else as it is."""
     array = None if isinstance(leaf, jax.Array) else ADAPTER.as_array(leaf)
+    refuse_masked(array)
     return leaf if array is None else array
 
 

@@ -112,17 +112,20 @@ class EchoLoader(LoaderTools):
     augment_example
         Example echoing: ``augment_example(example, rng)`` is called for each row on every use,
         before a batch is made of what it returns (by `collate_fn`, if there is one), with a
-        generator seeded also by the row. The example is its own to change.
+        generator seeded also by the row. The example is its own to change: objects that travel by
+        reference are copied.
     augment
         ``augment(batch, rng)`` is called on every use, with a `numpy.random.Generator` seeded by
         (seed, epoch, number of the batch); what it returns is what the loader yields. Random
-        functions of torch draw from a generator seeded likewise.
+        functions of torch draw from a generator seeded likewise. Objects that travel by reference
+        are those of other uses, too.
     augment_workers
         Threads that call `augment_example`, `collate_fn` and `augment`; 0 is one. Each of several
         has a deep copy of them (of a bound method's object, too), made with the first item: objects
         that keep a state need not be thread-safe, and the originals stay as they are. Functions,
-        and objects without a deep copy, are shared. The output of pure functions is the same for
-        any number.
+        and objects without a deep copy, are shared with all they use, so put a transform that keeps
+        a state into an object that is called, or pass 1. The output of pure functions is the same
+        for any number.
     shuffle
         Read a source with items by index in an order that (seed, epoch) selects and that needs no
         memory. With a `group` the source is the whole one, and the order is dealt to the ranks.

@@ -121,6 +121,7 @@ class RandomResizedCrop(Resampling):
     axes: Extents | None = None
     interpolation: Interpolation | tuple[Interpolation, ...] = "bilinear"
     _kind: ClassVar[int] = 2
+    _floats: ClassVar[tuple[str, ...]] = ("scale", "ratio")
 
     def _plain(self, axes: int, leaf: int) -> Plain:
         size = self._rows_and_columns(self.size)
@@ -160,6 +161,7 @@ class RandomFlip(Operation):
     axis: int
     p: float = 0.5
     _kind: ClassVar[int] = 4
+    _floats: ClassVar[tuple[str, ...]] = ("p",)
 
     def _plain(self, axes: int, leaf: int) -> Plain:
         return Plain(
@@ -185,6 +187,7 @@ class Pad(Box):
     value: float = 0
     axes: Extents | None = None
     _kind: ClassVar[int] = 5
+    _floats: ClassVar[tuple[str, ...]] = ("value",)
 
     def _plain(self, axes: int, leaf: int) -> Plain:
         value = number_of(self, self.value, -math.inf, math.inf)
@@ -212,6 +215,7 @@ class Cutout(Operation):
     value: float = 0
     axes: Extents | None = None
     _kind: ClassVar[int] = 6
+    _floats: ClassVar[tuple[str, ...]] = ("p", "value")
 
     def _plain(self, axes: int, leaf: int) -> Plain:
         size = extents_of(self, self.size)
@@ -234,6 +238,7 @@ class Normalize(Operation):
     mean: float | Sequence[float]
     std: float | Sequence[float]
     _kind: ClassVar[int] = 7
+    _floats: ClassVar[tuple[str, ...]] = ("mean", "std")
 
     def _plain(self, axes: int, leaf: int) -> Plain:
         mean, std = (
@@ -254,17 +259,21 @@ class Cast(Operation):
     dtype: Any
     _kind: ClassVar[int] = 8
 
-    def _plain(self, axes: int, leaf: int) -> Plain:
+    def __post_init__(self) -> None:
+        """Have the dtype be its name."""
         name = str(self.dtype).removeprefix("torch.")
         if name not in ELEMENTS:
             try:
                 name = np.dtype(self.dtype).name
             except TypeError:
-                name = ""
-        if name not in ELEMENTS:
+                return
+        object.__setattr__(self, "dtype", name)
+
+    def _plain(self, axes: int, leaf: int) -> Plain:
+        if str(self.dtype) not in ELEMENTS:
             known = ", ".join(ELEMENTS)
             raise ConfigError(f"Cast needs one of {known}, got {self.dtype!r}")
-        return Plain(self._kind, element=ELEMENTS.index(name))
+        return Plain(self._kind, element=ELEMENTS.index(self.dtype))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <new>
 #include <stdexcept>
 
@@ -132,12 +133,15 @@ namespace {
 
 PyTypeObject* example_stage_type = nullptr;
 
+template <class Object, class... Arguments>
+auto shared_init() {
+  return py::init(
+      [](Arguments... arguments) { return std::make_shared<Object>(std::forward<Arguments>(arguments)...); });
+}
+
 ExampleStage& buffer_of(py::handle self) {
   auto* const buffer = PyObject_TypeCheck(self.ptr(), example_stage_type) ? native_of<ExampleStage>(self) : nullptr;
-  if (buffer == nullptr) {
-    throw py::type_error("put() needs an EchoBuffer whose __init__() was called");
-  }
-  return *buffer;
+  return buffer == nullptr ? self.cast<ExampleStage&>() : *buffer;  // the cast raises
 }
 
 // put() and put_batch() are plain methods of CPython's: on a free-threaded Python, pybind11 3 takes a lock of its
@@ -202,8 +206,9 @@ void register_example_stage(py::module_& module) {
                                                                       "The native stage of example echoing.");
   example_stage_type = reinterpret_cast<PyTypeObject*>(type.ptr());
   add_puts(type);
-  type.def(py::init<const py::object&, const py::object&, const py::object&, std::string, bool, py::object, py::object,
-                    py::object, py::object, std::shared_ptr<Uploads>, const py::list&, py::object>(),
+  type.def(shared_init<ExampleStage, const py::object&, const py::object&, const py::object&, std::string, bool,
+                       py::object, py::object, py::object, py::object, std::shared_ptr<Uploads>, const py::list&,
+                       py::object>(),
            py::arg("spec"), py::arg("node_of"), py::arg("config"), py::kw_only(), py::arg("name"), py::arg("batched"),
            py::arg("to_array"), py::arg("from_array"), py::arg("info_type"), py::arg("new_memory"),
            py::arg("uploads") = py::none(), py::arg("rows") = py::list(), py::arg("ragged") = py::none())

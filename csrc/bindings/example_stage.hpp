@@ -162,7 +162,7 @@ class ExampleStage final : public Stage {
 [[nodiscard]] Lease& lease_of(const pybind11::object& capsule) noexcept;
 
 // Reserves a slot, to be filled in place by Python (reservation.cpp).
-pybind11::object make_reservation(std::shared_ptr<ExampleStage> buffer, std::optional<double> timeout_s,
+pybind11::object make_reservation(const pybind11::object& self, std::optional<double> timeout_s,
                                   const pybind11::dict& shapes);
 
 }  // namespace pyecho::bindings

@@ -169,11 +169,11 @@ void ItemView::resolve(const LeafSpec& leaf, Source& source, const py::object& t
     }
     source.owner = std::move(array);
   }
-  refuse_masked(leaf, source.owner);
   resolve_array(leaf, source);
 }
 
 void ItemView::resolve_array(const LeafSpec& leaf, Source& source) {
+  refuse_masked(leaf, source.owner);
   PyArrayObject* const array = as_array(source.owner);
   const std::size_t leading_axes = batched_ ? 1 : 0;
   if (leaf.variable.axes > 0) {
@@ -227,6 +227,7 @@ void ItemView::resolve_rows(const LeafSpec& leaf, Source& source, const py::obje
     if (PyArray_Check(array.ptr()) == 0) {
       raise_leaf_mismatch(leaf, false, arrays[row]);
     }
+    refuse_masked(leaf, array);
     source.pieces.push_back(piece_of(leaf, array, false));
     size_bytes_ += source.pieces.back().size_bytes / arrays.size();
     arrays[row] = array;
@@ -241,6 +242,9 @@ void ItemView::resolve_references(const LeafSpec& leaf, Source& source) {
     return;
   }
   py::object rows = source.owner;
+  if (PyArray_Check(column)) {
+    refuse_masked(leaf, rows);
+  }
   if (is_object_column(column)) {
     source.owner = tuple_of_objects(as_array(column));
     set_rows(leaf, PyTuple_GET_SIZE(source.owner.ptr()));

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -159,8 +160,9 @@ PyType_Spec reservation_spec = {
 
 }  // namespace
 
-py::object make_reservation(std::shared_ptr<ExampleStage> buffer, std::optional<double> timeout_s,
-                            const py::dict& shapes) {
+py::object make_reservation(const py::object& self, std::optional<double> timeout_s, const py::dict& shapes) {
+  std::ignore = self.cast<ExampleStage&>();  // raises before __init__(), with a better text than the next line
+  auto buffer = self.cast<std::shared_ptr<ExampleStage>>();
   if (buffer->has_references()) {
     raise(errors().config_error,
           "reserve() needs a spec of arrays and numbers, but this one has leaves that travel by reference; use put()");

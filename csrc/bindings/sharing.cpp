@@ -132,8 +132,15 @@ std::optional<std::string> change_of_children(PyObject* now, PyObject* was, py::
 std::optional<std::string> change_of(py::handle object, py::handle was, py::handle description) {
   if (!description.is_none()) {
     const py::object read = description.attr("read");
-    const py::object now = call_python([&] { return read(object); });
-    return change_of_children(now.ptr(), was.ptr(), description);
+    try {
+      const py::object now = call_python([&] { return read(object); });
+      return change_of_children(now.ptr(), was.ptr(), description);
+    } catch (py::error_already_set& error) {
+      if (!error.matches(errors().spec_mismatch)) {
+        throw;
+      }
+      return "";
+    }
   }
   if (PyDict_Check(was.ptr())) {
     return change_of_dict(object.ptr(), was.ptr());

@@ -245,6 +245,10 @@ void Stage::clear() {
   failure_ = py::none();
 }
 
+void* Stage::operator new(std::size_t /*size*/) {
+  throw py::type_error("__init__() of this object has not run; call super().__init__(...) before its methods");
+}
+
 void register_stage(py::module_& module) {
   py::class_<Stage, std::shared_ptr<Stage>>(module, "Stage", py::custom_type_setup(collect_cycles),
                                             "Common base of the native stages.")

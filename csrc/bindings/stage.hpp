@@ -31,6 +31,9 @@ class Stage {
  public:
   // `name` names the object in messages ("EchoBuffer").
   explicit Stage(std::string name) : name_(std::move(name)) {}
+  // Raises TypeError. pybind11 calls it for methods of a Python object whose __init__() has not run yet, and would take
+  // the memory for a stage. Stages are made by std::make_shared, which does not.
+  static void* operator new(std::size_t size);  // NOLINT(misc-new-delete-overloads)
   virtual ~Stage() = default;
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;

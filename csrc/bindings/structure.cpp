@@ -60,7 +60,6 @@ Structure::Node Structure::parse(const py::object& spec, const py::object& node_
   }
   node.type = py::type::of(spec);
   node.read = description.attr("read");
-  node.expected = text(description.attr("expected"));
   auto* const type = reinterpret_cast<PyTypeObject*>(node.type.ptr());
   if (PyType_IsSubtype(type, &PyDict_Type) != 0) {
     node.keys = py::tuple(description.attr("keys"));
@@ -107,17 +106,21 @@ py::object Structure::children_of(const Node& node, py::handle item) {
       return children;
     }
   }
-  py::object read = call_python([&] { return node.read(item); });
-  if (PyList_Check(read.ptr()) && PyList_GET_SIZE(read.ptr()) == size) {
-    return read;
+  std::string why = "it changes while it is read";
+  try {
+    py::object read = call_python([&] { return node.read(item); });
+    if (PyList_Check(read.ptr()) && PyList_GET_SIZE(read.ptr()) == size) {
+      return read;
+    }
+  } catch (py::error_already_set& error) {
+    if (!error.matches(errors().spec_mismatch)) {
+      throw;
+    }
+    why = text(error.value());
   }
-  if (!py::isinstance<py::str>(read)) {
-    read = py::type::handle_of(item).attr("__name__");
-  }
-  raise(errors().spec_mismatch,
-        node.path + ": expected " + node.expected + ", got " + text(read) +
-            "; every item must have the structure of the first (unify them in the source, or in a "
-            "loader's collate_fn)");
+  raise(errors().spec_mismatch, node.path + ": " + why +
+                                    "; every item must have the structure of the first (unify them in the source, or "
+                                    "in a loader's collate_fn)");
 }
 
 std::vector<py::object> Structure::flatten(py::handle item) const {

@@ -58,8 +58,7 @@ class Structure {
     pybind11::object type;
     pybind11::tuple keys;      // of a dict
     pybind11::object rebuild;  // list of children -> node; null: made natively
-    pybind11::object read;     // item -> list of children, or a str that describes the mismatch; null: a leaf
-    std::string expected;      // description of a matching item, for messages
+    pybind11::object read;     // item -> list of children, or raises SpecMismatch; null: a leaf
   };
 
   Node parse(const pybind11::object& spec, const pybind11::object& node_of, const std::string& path,

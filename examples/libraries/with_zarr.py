@@ -11,11 +11,11 @@ group.create_array("label", shape=(256,), dtype="int64")
 group["image"][:], group["label"][:] = np.random.default_rng(0).random((256, 8, 8)), np.arange(256)
 
 group = zarr.open_group("images.zarr", mode="r")
-loader = pyecho.EchoLoader((group["image"], group["label"]), 3, batch_size=64, shuffle_buffer=128)
+loader = pyecho.EchoLoader(group, 3, batch_size=64, shuffle_buffer=128)
 batches = iter(loader)
-images, labels = next(batches)
+labels = next(batches)["label"]
 state = loader.state_dict()  # rows are read by index, so that it goes on where it was
-resumed = pyecho.EchoLoader((group["image"], group["label"]), 3, batch_size=64, shuffle_buffer=128)
+resumed = pyecho.EchoLoader(group, 3, batch_size=64, shuffle_buffer=128)
 resumed.load_state_dict(state)
-labels = np.concatenate([labels, *(labels for _, labels in resumed)])
+labels = np.concatenate([labels, *(batch["label"] for batch in resumed)])
 assert np.bincount(labels).tolist() == [3] * 256

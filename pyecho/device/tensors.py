@@ -10,7 +10,7 @@ import torch
 
 from pyecho import cuda
 from pyecho._core import ConfigError, CudaError
-from pyecho.items.spec import Adapter, Field, Ragged
+from pyecho.items.spec import Adapter, Field, Ragged, plain_tensor, refuse_masked
 
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 """A dtype that every operation knows, by its size in bytes."""
@@ -163,16 +163,13 @@ def host_tensor(leaf: Any) -> torch.Tensor | None:
     if isinstance(leaf, torch.Tensor):
         require_strided(leaf)
         on_host = leaf.device.type == "cpu"
-        return leaf.detach().resolve_conj().resolve_neg() if on_host else None
+        return plain_tensor(leaf) if on_host else None
     if not isinstance(leaf, np.ndarray):
         return None
     try:
         torch.from_numpy(np.empty(0, leaf.dtype))
     except (TypeError, ValueError):  # no such dtype; ValueError: a foreign byte order
         return None
-    if isinstance(leaf, np.ma.MaskedArray):
-        raise ConfigError(
-            "masked arrays would lose their mask in a batch; use .filled(), or pass data and mask"
-        )
+    refuse_masked(leaf)
     # PyTorch warns of read-only arrays, and filters of warnings are shared by all threads.
     return torch.from_numpy(np.require(leaf, requirements=("C", "W")))

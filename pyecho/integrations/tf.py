@@ -14,6 +14,7 @@ import numpy as np
 from pyecho._core import ConfigError
 from pyecho.items.nest import leaves_of
 from pyecho.items.nodes import node_of
+from pyecho.items.spec import refuse_masked
 
 if TYPE_CHECKING:
     from pyecho.loader import EchoLoader
@@ -116,6 +117,7 @@ def _structure(as_array: Callable[[Any], Any], batch: Any) -> Any:
     node = node_of(batch)
     if node is None or (node.is_list and not any(map(_has_arrays, node.children))):
         array = as_array(batch)
+        refuse_masked(array)
         array = np.asarray(batch) if array is None else array
         if array.dtype.hasobject:
             raise ConfigError(

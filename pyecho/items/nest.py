@@ -91,7 +91,7 @@ def leaf_names(nest: Any) -> list[str]:
 
 
 def leaves_like(like: Any, nest: Any) -> list[Any]:
-    """Return what `nest` has where `like` has leaves, in the order of `like`."""
+    """Return what `nest` has where `like` has leaves, in order; `SpecMismatch` if it differs."""
     node = node_of(like)
     if node is None:
         return [nest]

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pyecho._core import ConfigError
+from pyecho._core import ConfigError, SpecMismatch
 from pyecho.items.spec import Field, is_tensor_dict
 
 _ATOMS = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, Field)
@@ -40,10 +40,7 @@ class Node:
         self.like = like
         self.name = type(like).__name__
         self.keys = keys
-        found = self.read(like) if children is None else children
-        if isinstance(found, str):
-            raise ConfigError(f"a {self.name} cannot be taken apart: it has {found}")
-        self.children = found
+        self.children = self.read(like) if children is None else children
 
     @property
     def expected(self) -> str:
@@ -54,9 +51,13 @@ class Node:
         """Return how a path names a child."""
         return self.step_form.format(self.keys[position])
 
-    def read(self, item: Any) -> list[Any] | str:
-        """Return the children of a node like this one, or a text: what `item` is or has instead."""
+    def read(self, item: Any) -> list[Any]:
+        """Return the children of a node like this one; `SpecMismatch` if `item` is none."""
         raise NotImplementedError
+
+    def unlike(self, found: str) -> SpecMismatch:
+        """Return the error of `read`; `found`: what the item is or has instead."""
+        return SpecMismatch(f"expected {self.expected}, got {found}")
 
     def make(self, children: list[Any]) -> Any:
         """Do what `rebuild` does; may raise anything."""
@@ -73,8 +74,7 @@ class Node:
             ) from error
 
     def _checked(self, made: Any, children: list[Any]) -> Any:
-        found = self.read(made)
-        if isinstance(found, str) or not all(map(operator.is_, found, children)):
+        if not all(map(operator.is_, self.read(made), children)):
             raise TypeError("its copy does not hold what was put into it")
         return made
 
@@ -87,17 +87,17 @@ class MappingNode(Node):
         """Name the keys."""
         return f"a {self.name} with keys {tuple(self.keys)!r}"
 
-    def read(self, item: Any) -> list[Any] | str:
+    def read(self, item: Any) -> list[Any]:
         """Return the values of the keys, in whatever order the item has them."""
         if not isinstance(item, dict if isinstance(self.like, dict) else type(self.like)):
-            return type(item).__name__
+            raise self.unlike(type(item).__name__)
         entries = dict.copy(item) if isinstance(item, dict) else dict(item.items())
         wanted, found = self.keys, entries
         if not all(key in found for key in wanted):
             wanted = _comparable(wanted)
             found = dict(zip(_comparable(entries), entries.values(), strict=True))
         if len(found) != len(wanted) or not all(key in found for key in wanted):
-            return f"keys {tuple(entries)!r}"
+            raise self.unlike(f"keys {tuple(entries)!r}")
         return [found[key] for key in wanted]
 
     def make(self, children: list[Any]) -> Any:
@@ -142,12 +142,12 @@ class _ListNode(Node):
     def expected(self) -> str:
         return f"a {self._plain.__name__} of {len(self.keys)}"
 
-    def read(self, item: Any) -> list[Any] | str:
+    def read(self, item: Any) -> list[Any]:
         if not isinstance(item, self._plain):
-            return type(item).__name__
+            raise self.unlike(type(item).__name__)
         children = list(item)
         if len(children) != len(self.keys):
-            return f"{type(item).__name__} of {len(children)}"
+            raise self.unlike(f"{type(item).__name__} of {len(children)}")
         return children
 
     def make(self, children: list[Any]) -> Any:
@@ -169,10 +169,10 @@ class _NamedTupleNode(_ListNode):
     def expected(self) -> str:
         return f"a {self.name} of {', '.join(self.keys)}"
 
-    def read(self, item: Any) -> list[Any] | str:
+    def read(self, item: Any) -> list[Any]:
         """Return the elements, also of a tuple without names."""
         if getattr(item, "_fields", self.keys) != self.keys:
-            return type(item).__name__
+            raise self.unlike(type(item).__name__)
         return super().read(item)
 
     def make(self, children: list[Any]) -> Any:
@@ -184,11 +184,13 @@ class _FieldsNode(Node):
 
     step_form = ".{}"
 
-    def read(self, item: Any) -> list[Any] | str:
+    def read(self, item: Any) -> list[Any]:
         if type(item) is not type(self.like):
-            return type(item).__name__
+            raise self.unlike(type(item).__name__)
         lacking = [name for name in self.keys if not hasattr(item, name)]
-        return f"no {', '.join(lacking)}" if lacking else [getattr(item, n) for n in self.keys]
+        if lacking:
+            raise self.unlike(f"no {', '.join(lacking)}")
+        return [getattr(item, name) for name in self.keys]
 
     def make(self, children: list[Any]) -> Any:
         """Set the fields of a new instance that has the attributes of this one."""
@@ -271,15 +273,15 @@ class _RegisteredNode(Node):
         key = self.keys[position]
         return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
 
-    def read(self, item: Any) -> list[Any] | str:
+    def read(self, item: Any) -> list[Any]:
         """Return the children; names and context must be the same."""
         if type(item) is not type(self.like):
-            return type(item).__name__
+            raise self.unlike(type(item).__name__)
         children, names, context = self._flatten(item)
         if names != self.keys:
-            return f"{self.name} with {', '.join(map(str, names))}"
+            raise self.unlike(f"{self.name} with {', '.join(map(str, names))}")
         if context is not self._context and context != self._context:
-            return f"a context of {context!r} instead of {self._context!r}"
+            raise self.unlike(f"a context of {context!r} instead of {self._context!r}")
         return children
 
     def make(self, children: list[Any]) -> Any:
@@ -310,11 +312,10 @@ class _RegisteredNode(Node):
 
 def _is_registered(value: Any) -> bool:
     """Return True for an instance of a type that is registered here or with optree."""
-    kind = type(value)
-    if kind in _registered:
+    if type(value) in _registered:
         return True
     # Containers of the standard library keep our rules, whether or not optree is imported.
-    if kind.__module__ in sys.stdlib_module_names:
+    if type(value).__module__ in sys.stdlib_module_names:
         return False
     is_leaf = getattr(sys.modules.get("optree"), "tree_is_leaf", None)
     return is_leaf is not None and not is_leaf(value, none_is_leaf=True)

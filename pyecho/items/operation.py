@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from pyecho._core import ConfigError
-from pyecho.checked import checked_int
+from pyecho.checked import checked_int, plain
 
 Extents = int | Sequence[int]
 Interpolation = Literal["bilinear", "nearest"]
@@ -34,9 +34,19 @@ class Plain(NamedTuple):
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation on every use of a leaf."""
+    """An operation on every use of a leaf. Those that do the same are equal, and written alike."""
 
     _kind: ClassVar[int]  # an ops::Kind
+    _floats: ClassVar[tuple[str, ...]] = ()  # parameters that need not be whole numbers
+
+    def __post_init__(self) -> None:
+        """Have numbers be Python's, several be a tuple, and a tuple of one be that one."""
+        for each in fields(self):
+            value = plain(getattr(self, each.name))
+            if each.name in self._floats:
+                value = _as_floats(value)
+            alone = isinstance(value, tuple) and len(value) == 1
+            object.__setattr__(self, each.name, value[0] if alone else value)
 
     def _plain(self, axes: int, leaf: int) -> Plain:
         """Return the operation for an item of so many axes, the leaf of this number in its key."""
@@ -59,6 +69,15 @@ class Operation:
             raise ConfigError(f"{type(self).__name__} needs rows and columns, got {axes} axes")
         before = 2 if axes == 2 else 3
         return self._axes(chosen, (axes - before, axes - before + 1), axes)
+
+
+def _as_floats(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_as_floats, value))
+    try:
+        return float(value) if isinstance(value, int) else value
+    except OverflowError:
+        return value
 
 
 def several(value: Extents) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from pyecho import _core
 from pyecho._core import ConfigError
 from pyecho.items.nest import leaf_names, leaves_of, map_nest
 from pyecho.items.operation import ELEMENTS, Operation, Plain
-from pyecho.items.ragged import by_leaf
+from pyecho.items.ragged import by_leaf, indices_of
 from pyecho.items.spec import BFLOAT16, Adapter, Field
 
 Ops = Sequence[Operation] | Mapping[Any, Sequence[Operation]] | None
@@ -26,8 +26,8 @@ Row = tuple[Field, _core.Program] | None
 """The field of the rows of a leaf, and the program that makes them; None: rows are copies."""
 
 
-def checked_ops(ops: Any) -> None:
-    """Raise `ConfigError` unless `ops` is a list of operations, or lists by leaf."""
+def checked_ops(ops: Any) -> Any:
+    """Return a tuple of operations, or tuples by the names of leaves; else raise `ConfigError`."""
     lists = list(ops.values()) if isinstance(ops, Mapping) else [ops]
     for each in lists:
         if not isinstance(each, Sequence) or not all(isinstance(op, Operation) for op in each):
@@ -35,6 +35,14 @@ def checked_ops(ops: Any) -> None:
                 "ops must be a list of operations from pyecho.ops, or a dict of such lists by leaf "
                 f"(a name, or a tuple of names that share their draws), got {each!r}"
             )
+    if not isinstance(ops, Mapping):
+        return tuple(ops)
+    keys = [tuple(map(str, key if isinstance(key, tuple) else (key,))) for key in ops]
+    if len(set(map(frozenset, keys))) < len(keys):
+        raise ConfigError(
+            f"two keys of ops name the same leaves, got {list(ops)}; join their lists"
+        )
+    return dict(zip(keys, map(tuple, lists), strict=True))
 
 
 def rows_with(ops: Ops, spec: Any, adapter: Adapter) -> tuple[list[Row], Any]:
@@ -43,21 +51,16 @@ def rows_with(ops: Ops, spec: Any, adapter: Adapter) -> tuple[list[Row], Any]:
         return [], spec
     fields, names = leaves_of(spec), leaf_names(spec)
     found: dict[int, list[Plain]] = {}
-    by_leaves = by_leaf("ops", ops, fields, names)
     draws = 0
-    for key, operations in by_leaves.items():
-        leaves = [str(each) for each in (key if isinstance(key, tuple) else (key,))]
-        for place, leaf in enumerate(leaves):
-            if leaf not in names:
-                known = ", ".join(map(repr, names))
-                raise ConfigError(f"ops names the leaf {leaf!r}, but an example has {known}")
-            index = names.index(leaf)
+    for key, operations in by_leaf("ops", ops, fields, names).items():
+        leaves = indices_of("ops", key if isinstance(key, tuple) else (key,), names)
+        for place, index in enumerate(leaves):
             axes = len(fields[index].shape)
             of_leaf = found.setdefault(index, [])
             for number, operation in enumerate(operations, draws):
                 of_leaf.append(operation._plain(axes, place)._replace(draws=number))
         if len(leaves) > 1:
-            made = [(leaf, fields[names.index(leaf)], found[names.index(leaf)]) for leaf in leaves]
+            made = [(names[index], fields[index], found[index]) for index in leaves]
             _check_crops(made, len(operations))
         draws += len(operations)
     rows: list[Row] = [None] * len(fields)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,16 +12,24 @@ from pyecho._core import ConfigError
 from pyecho.items.nest import leaf_names, leaves_of, map_nest
 from pyecho.items.spec import BFLOAT16, Adapter, Field, Padded
 
+MOST_BFLOAT16 = (2 - 2**-7) * 2.0**127
+
 Fields = Mapping[Any, Field] | Field | None
 
 
-def checked_fields(fields: Any) -> None:
-    """Raise `ConfigError` unless this is a `Field`, a dict of them by leaf, or None."""
+def checked_fields(fields: Any) -> Any:
+    """Return a `Field`, a dict of them by the names of leaves in order, or None."""
     several = fields.values() if isinstance(fields, Mapping) else [fields]
     if fields is not None and not all(isinstance(each, Field) for each in several):
         raise ConfigError(
             f"fields must be a pyecho.Field, or a dict of them by leaf, got {fields!r}"
         )
+    if not isinstance(fields, Mapping):
+        return fields
+    named = {str(key): field for key, field in sorted(fields.items(), key=lambda it: str(it[0]))}
+    if len(named) < len(fields):
+        raise ConfigError(f"fields names a leaf twice, got the keys {list(fields)}; name it once")
+    return named
 
 
 def with_fields(spec: Any, fields: Fields) -> Any:
@@ -28,8 +37,9 @@ def with_fields(spec: Any, fields: Fields) -> Any:
     if fields is None:
         return spec
     names, found = leaf_names(spec), leaves_of(spec)
-    for name, field in by_leaf("fields", fields, found, names).items():
-        index = _index_of("fields", str(name), names)
+    given = by_leaf("fields", fields, found, names)
+    for index, field in zip(indices_of("fields", given, names), given.values(), strict=True):
+        name = names[index]
         by_rows = field.varies and found[index].by_reference  # arrays of a column of objects
         if not by_rows and not field.takes(found[index]):
             raise ConfigError(
@@ -82,17 +92,27 @@ def fill(made: Any, field: Field, elements: Any, offsets: Any, shapes: Any) -> A
 def _check_pad(name: str, field: Field) -> None:
     """Raise `ConfigError` unless elements of the leaf can have the value that fills its rows."""
     value: Any = field.pad
-    dtype: Any = field.dtype if field.dtype.kind in "biufc" else np.dtype(np.float32)
-    named = field.dtype == BFLOAT16 or field.dtype.name == "bfloat16"
-    fits = named or field.dtype.kind in "biufc"
-    if fits and dtype.kind in "biu":
-        fits = value == value and not isinstance(value, complex) and int(value) == value
-        limits = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        fits = fits and limits[0] <= value <= limits[1]
-    if not fits or (isinstance(value, complex) and dtype.kind != "c"):
+    parts = (value.real, value.imag) if field.dtype.kind == "c" else (value,)
+    if not all(_is_of(part, field.dtype) for part in parts):
         raise ConfigError(
             f"pad={value!r} is no value of the leaf {name!r}, which has {field.dtype}"
         )
+
+
+def _is_of(number: Any, dtype: np.dtype[Any]) -> bool:
+    """Return True if a dtype, or each part of a complex one, has this number; may be rounded."""
+    if isinstance(number, complex):
+        return False
+    if dtype.kind == "b":
+        return number in (0, 1)
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return bool(limits.min <= number <= limits.max and number == int(number))
+    named = dtype == BFLOAT16 or dtype.name == "bfloat16"
+    if not named and dtype.kind not in "fc":
+        return False
+    most = MOST_BFLOAT16 if named else float(np.finfo(dtype).max)
+    return bool(abs(number) <= most or abs(number) == math.inf or number != number)
 
 
 def by_leaf(option: str, given: Any, fields: list[Field], names: list[str]) -> Any:
@@ -108,8 +128,18 @@ def by_leaf(option: str, given: Any, fields: list[Field], names: list[str]) -> A
     return {with_axes[0]: given}
 
 
-def _index_of(option: str, name: str, names: list[str]) -> int:
-    if name not in names:
+def indices_of(option: str, keys: Iterable[Any], names: list[str]) -> list[int]:
+    """Return the numbers of the leaves that an option names, each once."""
+    given = list(map(str, keys))
+    for name in given:
         known = ", ".join(map(repr, names))
-        raise ConfigError(f"{option} names the leaf {name!r}, but an example has {known}")
-    return names.index(name)
+        if name not in names:
+            raise ConfigError(f"{option} names the leaf {name!r}, but an example has {known}")
+        if names.count(name) > 1:
+            raise ConfigError(
+                f"{option} names the leaf {name!r}, and an example has several of that name: "
+                f"{known}; give one of them another key in the source"
+            )
+        if given.count(name) > 1:
+            raise ConfigError(f"{option} names the leaf {name!r} twice: {given}; name it once")
+    return list(map(names.index, given))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pyecho._core import CheckpointError, ConfigError
+from pyecho._core import CheckpointError, ConfigError, SpecMismatch
 from pyecho.items.nest import bounded, leaves_of
 from pyecho.items.nodes import Node, node_of
 from pyecho.items.spec import Adapter, Field
@@ -167,7 +167,8 @@ def _alike(one: Any, other: Any, adapter: Adapter) -> bool:
             return False
         fields = [adapter.field_of(leaf) for leaf in (one, other)]
         return len({(field.dtype, len(field.shape)) for field in fields}) == 1
-    parts = node.read(other)
-    return not isinstance(parts, str) and all(
-        _alike(child, part, adapter) for child, part in zip(node.children, parts, strict=True)
-    )
+    try:
+        parts = node.read(other)
+    except SpecMismatch:
+        return False
+    return all(_alike(*pair, adapter) for pair in zip(node.children, parts, strict=True))

@@ -45,7 +45,14 @@ explain_nests(describe, path_to)
 @bounded
 def own(item: Any) -> Any:
     """Return a copy of an item for one use only."""
-    return _own(item)
+    try:
+        return _own(item)
+    except (TypeError, copy.Error) as error:
+        raise ConfigError(
+            "each use gets a copy of an item's objects, and one cannot be copied "
+            f"({error}); give its type a __deepcopy__ (that returns self if nothing changes it), "
+            "or leave it out in the source"
+        ) from error
 
 
 def _own(item: Any) -> Any:

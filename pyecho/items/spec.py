@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import operator
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from pyecho._core import ConfigError
-from pyecho.checked import checked_int
+from pyecho.checked import checked_int, plain
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,7 +42,16 @@ def _dtype_of(given: Any) -> np.dtype[Any]:
     return np.dtype(name if type(given).__module__ == "torch" else given)
 
 
-_NUMBERS = (bool, int, float, complex, np.generic)
+def _plain_pad(pad: Any) -> Any:
+    """Return a number as Python's, as an int where it is a small whole one."""
+    value: Any = plain(pad)
+    if value is not None and not isinstance(value, int | float | complex):
+        raise ConfigError(f"pad must be a number, got {pad!r}")
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return value if str(value) == "-0.0" else int(value)
+    return value
 
 
 @dataclass(frozen=True, init=False)
@@ -81,13 +89,17 @@ class Field:
         pad: float | complex | None = None,
     ) -> None:
         several = shape if isinstance(shape, Iterable) else (shape,)
-        extents = tuple(None if each is None else operator.index(each) for each in several)
-        if any(extent is not None and extent < 0 for extent in extents):
-            raise ConfigError(f"a shape needs extents of at least 0, got {extents}")
+        extents = tuple(
+            None if each is None else checked_int("an extent of a shape", each, 0, 2**62)
+            for each in several
+        )
         object.__setattr__(self, "shape", extents)
-        object.__setattr__(self, "dtype", _dtype_of(dtype))
+        try:
+            object.__setattr__(self, "dtype", _dtype_of(dtype))
+        except TypeError as error:
+            raise ConfigError(f"a Field needs a dtype that NumPy knows, got {dtype!r}") from error
         object.__setattr__(self, "max_bytes", max_bytes)
-        object.__setattr__(self, "pad", pad)
+        object.__setattr__(self, "pad", _plain_pad(pad))
         object.__setattr__(self, "seen", None)
         if self.dtype.hasobject and (extents or self.dtype != object):
             raise ConfigError(
@@ -102,8 +114,6 @@ class Field:
             )
         if max_bytes is not None:
             object.__setattr__(self, "max_bytes", checked_int("max_bytes", max_bytes, 1, 2**48))
-        if pad is not None and not isinstance(pad, _NUMBERS):
-            raise ConfigError(f"pad must be a number, got {pad!r}")
         if pad is not None and not self.varies:
             raise ConfigError(f"pad is of a Field whose shape has None, got {extents}")
 
@@ -144,7 +154,8 @@ class Ragged(NamedTuple):
     """The shape of each row: int64 (B, axes)."""
 
     def row(self, index: int) -> Any:
-        """Return one row, a view of `values` in its shape."""
+        """Return one row, a view of `values` in its shape; -1 is the last."""
+        index = range(len(self.shapes))[index]
         begin, end = int(self.offsets[index]), int(self.offsets[index + 1])
         return self.values[begin:end].reshape(tuple(map(int, self.shapes[index])))
 
@@ -174,7 +185,7 @@ class Adapter:
         if not hasattr(leaf, "__dlpack__"):
             return None
         try:
-            return np.from_dlpack(leaf.detach() if is_tensor(leaf) else leaf)
+            return np.from_dlpack(plain_tensor(leaf) if is_tensor(leaf) else leaf)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             hint = "; use pyecho.torch.EchoLoader" if is_tensor(leaf) else ""
             if not is_tensor(leaf) and hasattr(leaf, "__array__"):
@@ -240,6 +251,19 @@ def is_tensor(leaf: Any) -> bool:
     """Return True if `leaf` is a torch tensor; does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(leaf, torch.Tensor)
+
+
+def refuse_masked(array: Any) -> None:
+    """Raise `ConfigError` for a masked array."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise ConfigError(
+            "masked arrays would lose their mask in a batch; use .filled(), or pass data and mask"
+        )
+
+
+def plain_tensor(tensor: Any) -> Any:
+    """Return a tensor without its graph, whose memory has its numbers, not their negatives."""
+    return tensor.detach().resolve_conj().resolve_neg()
 
 
 def is_tensor_dict(value: Any) -> bool:

@@ -26,7 +26,7 @@ class TensorDictNode(MappingNode):
         self._has_device = like.device is not None
         super().__init__(like, tuple(like.keys()))
 
-    def read(self, item: Any) -> list[Any] | str:
+    def read(self, item: Any) -> list[Any]:
         """Return the children; other objects than tensors as they were put into the TensorDict."""
         if isinstance(item, TensorDictNode):
             entries = dict(zip(item.keys, item.children, strict=True))
@@ -34,9 +34,9 @@ class TensorDictNode(MappingNode):
             is_class, keys = sys.modules["tensordict"].is_tensorclass(item), tuple(item.keys())
             entries = {key: getattr(item, key) if is_class else item[key] for key in keys}
         else:
-            return type(item).__name__
+            raise self.unlike(type(item).__name__)
         if entries.keys() != set(self.keys):
-            return f"keys {tuple(entries)!r}"
+            raise self.unlike(f"keys {tuple(entries)!r}")
         return [entries[key] for key in self.keys]
 
     def make(self, children: list[Any]) -> Any:

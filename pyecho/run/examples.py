@@ -9,11 +9,16 @@ import numpy as np
 
 from pyecho._core import SpecMismatch
 from pyecho.items.nest import leaves_like, leaves_of, map_nest
-from pyecho.items.spec import Adapter, Field, Padded, Ragged
+from pyecho.items.nodes import node_of
+from pyecho.items.sharing import own
+from pyecho.items.spec import Adapter, Field, Padded, Ragged, refuse_masked
 
 
 def examples_of(batch: Any, spec: Any) -> Iterator[Any]:
-    """Yield the rows of a batch whose examples have this spec; arrays are views."""
+    """Yield the rows of a batch whose examples have this spec.
+
+    Arrays are views of the batch, other objects copies, since they are those of other uses.
+    """
     columns = map(_rows_of, leaves_like(spec, batch), leaves_of(spec))
     for row in zip(*columns, strict=True):
         leaves = iter(row)
@@ -22,6 +27,8 @@ def examples_of(batch: Any, spec: Any) -> Iterator[Any]:
 
 def _rows_of(column: Any, field: Field) -> Iterable[Any]:
     """Return the rows of a leaf; of padded ones the part that is no padding."""
+    if field.by_reference:
+        return map(own, column)
     if isinstance(column, Ragged):
         return map(column.row, range(len(column.shapes)))
     if isinstance(column, Padded):
@@ -41,7 +48,10 @@ def batch_of(examples: list[Any], adapter: Adapter) -> Any:
     spec = map_nest(adapter.field_of, examples[0])
     fields = leaves_of(spec)
     decode = adapter.decoder(fields)
-    rows = [_leaves_like(spec, example) for example in examples]
+    try:
+        rows = [leaves_like(spec, example) for example in examples]
+    except SpecMismatch as error:
+        raise _unlike(f"differ in their nest: {error}") from error
     columns = iter(
         [
             _column(field, [row[place] for row in rows], place, adapter, decode)
@@ -51,30 +61,30 @@ def batch_of(examples: list[Any], adapter: Adapter) -> Any:
     return map_nest(lambda _: next(columns), spec)
 
 
-def _leaves_like(spec: Any, example: Any) -> list[Any]:
-    try:
-        return leaves_like(spec, example)
-    except (ValueError, TypeError, AttributeError, LookupError) as error:
-        raise SpecMismatch(
-            "augment_example must return examples that are alike, and two of a batch differ in "
-            f"their nest ({error})"
-        ) from error
+def _unlike(how: str) -> SpecMismatch:
+    return SpecMismatch(
+        f"augment_example must return examples that are alike, and two of a batch {how}"
+    )
 
 
 def _column(field: Field, leaves: list[Any], place: int, adapter: Adapter, decode: Any) -> Any:
-    if field.by_reference:
-        return leaves
     arrays = []
     for leaf in leaves:
+        if node_of(leaf) is not None:
+            raise _unlike(f"have a {type(leaf).__name__} and a leaf in the place of leaf {place}")
         array = adapter.as_array(leaf)
-        if array is None:
+        if array is None or array.dtype.hasobject:
+            if field.by_reference:
+                continue
             array = np.asarray(leaf, adapter.field_of(leaf).dtype)
+        refuse_masked(array)
         if (array.shape, array.dtype) != (field.shape, field.dtype):
-            raise SpecMismatch(
-                "augment_example must return examples that are alike, and two of a batch have "
-                f"arrays of shapes {field.shape} and {array.shape} and dtypes {field.dtype} and "
-                f"{array.dtype} in the place of leaf {place}; crop or pad them to one shape"
+            raise _unlike(
+                f"have arrays of shapes {field.shape} and {array.shape} and dtypes {field.dtype} "
+                f"and {array.dtype} in the place of leaf {place}; crop or pad them to one shape"
             )
         arrays.append(array)
+    if field.by_reference:
+        return leaves
     stacked = np.stack(arrays)
     return stacked if decode is None else decode(stacked, place)

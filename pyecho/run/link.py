@@ -11,6 +11,7 @@ from typing import Any
 from pyecho import _core
 from pyecho._core import BufferExhausted, Closed
 from pyecho.config import Config
+from pyecho.items.sharing import own
 from pyecho.items.spec import EchoInfo
 from pyecho.run.trace import span
 from pyecho.state.position import BATCH, LAST_END, Position, Snapshot, with_ends
@@ -128,7 +129,8 @@ class Link:
         queue = self.queue._state(payload=True, with_held=False)
         made: list[list[Any]] = [[BATCH, *self._to_state(each)] for each in queue["columns"][0]]
         made = with_ends(made, queue, queue["iterations"] - self._before) + list(self._made)
-        entries = [[*entry[:2], *map(saved, entry[2:])] for entry in made]
+        # The consumer may change the batches that it gets later.
+        entries = [[entry[0], *map(own, entry[1:2]), *map(saved, entry[2:])] for entry in made]
         return [queue["iterations"], queue["delivered"], entries]
 
     def work(self) -> None:
@@ -179,7 +181,7 @@ class Link:
     def _fill_again(self, place: Any, kind: int, *batch: Any) -> bool:
         """Fill a place with what a state holds. Return False at the last end."""
         if kind == BATCH:
-            self.queue.fill(place, self._of_state(*batch))
+            self.queue.fill(place, self._of_state(own(batch[0]), *batch[1:]))
         else:
             self.queue.end_here(place, kind == LAST_END)
         return kind != LAST_END

@@ -41,7 +41,7 @@ class Arrays(Source):
         self.in_memory = all(map(in_memory, columns))
         self.indexed = not unbatch  # where a row is depends on the batches before it
         self._columns = columns
-        self._keys = tuple(given.keys()) if isinstance(given, Mapping) else ()
+        self._keys = _names_of(given) if has_columns(given) else ()
         self._length = rows_in(columns[0]) or 0
         self._chunked = chunked and all(
             (is_array(column) or is_sliced(column))
@@ -128,7 +128,7 @@ def _iterated(column: Any, start: int) -> Iterator[Any] | None:
 
 def _row(column: Any, index: Any) -> Any:
     row = column[index]
-    return np.array(row) if isinstance(row, np.ndarray) and _is_mapped(row) else row
+    return _read_in(row) if isinstance(row, np.ndarray) and _is_mapped(row) else row
 
 
 class _SlicedRows:
@@ -152,8 +152,12 @@ def _sliced(column: Any, begin: int, end: int) -> Any:
     """Return some rows as an array, read in if the column lies in a file."""
     rows = column[begin:end]
     if isinstance(column, np.ndarray):
-        return np.array(rows) if _is_mapped(column) else rows
+        return _read_in(rows) if _is_mapped(column) else rows
     return rows if hasattr(type(rows), "__dlpack__") else np.asarray(rows)
+
+
+def _read_in(rows: np.ndarray[Any, Any]) -> Any:
+    return rows.copy() if isinstance(rows, np.ma.MaskedArray) else np.array(rows)
 
 
 def _chunk_rows(columns: list[Any]) -> int:
@@ -161,14 +165,32 @@ def _chunk_rows(columns: list[Any]) -> int:
     sizes = [math.prod(each.shape) * getattr(each.dtype, "itemsize", 8) for each in columns]
     length, total_bytes = int(columns[0].shape[0]), max(1, sum(sizes))
     rows = max(1, CHUNK_BYTES * length // total_bytes)
-    for chunks in (getattr(column, "chunks", None) for column in columns):  # of h5py and zarr
-        whole = -(-rows // chunks[0]) * chunks[0] if chunks else rows
+    for chunk in map(_rows_in_chunk, columns):
+        whole = -(-rows // chunk) * chunk
         if whole * total_bytes <= MOST_CHUNK_BYTES * length:
             rows = whole
     return int(rows)
 
 
+def _rows_in_chunk(column: Any) -> int:
+    """Return the rows of a chunk of h5py or zarr, or of the largest one of dask; else 1."""
+    chunks = getattr(column, "chunks", None)
+    first = chunks[0] if isinstance(chunks, tuple) and chunks else 1
+    rows = max(first, default=1) if isinstance(first, tuple) else first
+    return max(1, int(rows)) if isinstance(rows, int | np.integer) else 1
+
+
 # ------------------------------------------------------------ what is a column
+
+
+def has_columns(given: Any) -> bool:
+    """Return True for a mapping, and for a group of zarr, which is none."""
+    return isinstance(given, Mapping) or has_special(given, "array_keys")
+
+
+def _names_of(given: Any) -> tuple[Any, ...]:
+    """Return the keys in order; a group of zarr has them in another one each time."""
+    return tuple(given.keys() if isinstance(given, Mapping) else sorted(given.keys()))
 
 
 def columns_of(given: Any, *, alike: bool, unbatch: bool, ragged: bool = False) -> list[Any] | None:
@@ -180,8 +202,8 @@ def columns_of(given: Any, *, alike: bool, unbatch: bool, ragged: bool = False) 
     if is_array(given) or (is_sliced(given) and not hasattr(given, "__dlpack__")):
         return [given]
     columns: Any = given
-    if isinstance(given, Mapping):
-        columns = {key: given[key] for key in given.keys()}  # noqa: SIM118  (of a TensorDict)
+    if has_columns(given):
+        columns = {key: given[key] for key in _names_of(given)}
         wrong = [key for key, column in columns.items() if rows_in(column) is None]
         if wrong or not columns:
             found = [f"{key!r} is a {type(columns[key]).__name__}" for key in wrong[:1]]

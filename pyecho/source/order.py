@@ -36,6 +36,11 @@ class Order:
         self._ranks = ranks
         self._epoch = 0
 
+    @property
+    def is_whole(self) -> bool:
+        """True if an epoch has each index of the source."""
+        return self._ranks == 1
+
     def length(self) -> int | None:
         """Return the number of indices in an epoch."""
         return len(range(self._rank, self._count(), self._ranks))
@@ -68,6 +73,8 @@ class Sampled:
     Random functions of torch draw from a generator that (seed, epoch) seeds while it is read, so
     that samplers of torch without a generator of their own keep to that.
     """
+
+    is_whole = False  # that is known
 
     def __init__(self, sampler: Any, seed: int) -> None:
         if isinstance(sampler, Iterator) or not hasattr(type(sampler), "__iter__"):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any
 
 from pyecho._core import ConfigError
 from pyecho.config import Config
-from pyecho.source.arrays import Arrays
+from pyecho.source.arrays import Arrays, has_columns
 from pyecho.source.iterable import Iterable, batch_of
 from pyecho.source.order import Order, Sampled
 from pyecho.source.reader import Indexed, Source, has_special, item_at, length_of
@@ -23,16 +23,15 @@ def picked(inner: Source, config: Config) -> Source:
     Raises `ConfigError` if it has no items by index.
     """
     get = getter_of(inner, config)
+    items = inner.rows if isinstance(inner, Arrays) else partial(len, inner.object)
     order: Order | Sampled
     if config.sampler is not None:
         order = Sampled(config.sampler, config.seed)
     elif config.shuffle:
         rank, ranks = config.wiring.rank, config.wiring.ranks
-        order = Order(partial(len, inner.object), seed=config.seed, rank=rank, ranks=ranks)
-        if isinstance(inner, Arrays):
-            order = Order(inner.rows, seed=config.seed, rank=rank, ranks=ranks)
+        order = Order(items, seed=config.seed, rank=rank, ranks=ranks)
     else:
-        order = Order(inner.rows if isinstance(inner, Arrays) else partial(len, inner.object))
+        order = Order(items)
     if config.num_workers:
         from pyecho.workers.source import Worked
 
@@ -48,7 +47,7 @@ def getter_of(inner: Source, config: Config) -> Callable[[Any], Any]:
     data = sys.modules.get("torch.utils.data")
     streams = data is not None and isinstance(given, data.IterableDataset)
     known = has_special(given, "__getitem__") and length_of(given) is not None
-    if not known or streams or not isinstance(inner, Iterable) or isinstance(given, Mapping):
+    if not known or streams or not isinstance(inner, Iterable) or has_columns(given):
         hint = ""
         if hasattr(given, "batch_sampler"):
             hint = ", such as the dataset of this DataLoader"
@@ -104,8 +103,7 @@ class Picked(Source):
         """Return the number of indices; with `unbatch` the rows, if the source tells them."""
         if self.exact:
             return self._order.length()
-        whole = self._order.length() == length_of(self.object)
-        return self._inner.length() if whole and type(self._order) is Order else None
+        return self._inner.length() if self._order.is_whole else None
 
     def set_epoch(self, epoch: int) -> None:
         """Tell the source, its dataset and the sampler."""

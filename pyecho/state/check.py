@@ -14,6 +14,7 @@ import numpy as np
 from pyecho import _core
 from pyecho._core import CheckpointError, EchoError
 from pyecho.config import Config
+from pyecho.items.spec import plain_tensor
 from pyecho.state.digest import digest, is_named
 from pyecho.state.position import (
     BATCH,
@@ -307,7 +308,7 @@ def _list(value: Any) -> list[Any]:
 def _array_of(value: Any, dtype: Any, axes: int) -> Any:
     torch = sys.modules.get("torch")
     if torch is not None and type(value) is torch.Tensor:
-        value = value.detach().cpu().numpy()
+        value = plain_tensor(value).cpu().numpy()
     if issubclass(type(value), np.ndarray):  # of a mapped file, say
         value = np.ndarray.view(value, np.ndarray)
     if type(value) is not np.ndarray or value.dtype != dtype or value.ndim != axes:

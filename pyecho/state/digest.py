@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from pyecho import _core
+from pyecho.items.spec import plain_tensor
 
 
 def digest(state: Mapping[str, Any]) -> str:
@@ -92,7 +93,7 @@ def _bytes_of(value: Any) -> Any:
         if torch is not None and type(value) is torch.Tensor:  # others may do anything
             if value.numel() == 0:  # which may have strides that no view can have
                 return np.empty(0, np.uint8)
-            value = value.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy()
+            value = plain_tensor(value).cpu().reshape(-1).contiguous().view(torch.uint8).numpy()
     except (RuntimeError, NotImplementedError, TypeError):
         return None
     if type(value) is not np.ndarray or value.dtype.hasobject:

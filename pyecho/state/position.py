@@ -154,13 +154,11 @@ def options_of(config: Config) -> dict[str, Any]:
     names = "batch_size unbatch unique_in_batch drop_last pad_last seed epochs steps_per_epoch"
     options = {name: getattr(config, name) for name in [*names.split(), "shards"]}
     options |= {"factor": config.most_uses, "min_uses": config.min_uses, "max_age": config.max_age}
-    options |= {
-        name: repr(value)
-        for name in ("fields", "ops")
-        if (value := getattr(config, name)) is not None
-    }
+    options |= {name: repr(value) for name in ("fields", "ops") if (value := getattr(config, name))}
     if config.shuffle:
         options["shuffle"] = True
+    if config.sampler is not None:
+        options["sampler"] = True
     return options | {"shuffle_buffer": config.capacity}
 
 

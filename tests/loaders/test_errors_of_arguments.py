@@ -68,6 +68,25 @@ def test_whole_number_out_of_range_is_named_with_its_bounds(name, least):
 
 
 @pytest.mark.parametrize(
+    "factor",
+    [
+        *[np.array([2, 3]), np.array([2]), np.True_, np.array(True), np.timedelta64(2, "D")],
+        *[np.timedelta64(2, "ns"), np.datetime64(2, "s"), np.complex64(2), np.str_("2"), [2], None],
+        *[np.float32, torch.tensor([2.0]), torch.tensor(True), 2j, float("nan"), 0.5, 10**400],
+    ],
+)
+def test_factor_that_is_no_number_of_at_least_1_is_refused(factor):
+    for make in (pyecho.EchoLoader, pyecho.torch.EchoLoader):
+        with pytest.raises(pyecho.ConfigError, match="factor must be a number of at least 1"):
+            make([1], factor)
+
+
+@pytest.mark.parametrize("factor", [2, np.int8(2), np.float32(2), np.array(2), torch.tensor(2)])
+def test_factor_may_be_any_number(factor):
+    assert sorted(pyecho.EchoLoader([1, 2], factor)) == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"shuffle_buffer": 2**28, "factor": 16}, "shuffle_buffer times factor must stay below"),
@@ -230,7 +249,7 @@ def test_fields_are_values():
     assert hash(pyecho.Field(3, "f4")) == hash(pyecho.Field((3,), np.float32))
     with pytest.raises(AttributeError):
         pyecho.Field(3, "f4").shape = (4,)
-    with pytest.raises(pyecho.ConfigError, match="extents of at least 0"):
+    with pytest.raises(pyecho.ConfigError, match="an extent of a shape must be at least 0"):
         pyecho.Field((3, -1), float)
     with pytest.raises(pyecho.ConfigError, match="Python objects"):
         pyecho.Field((), np.dtype([("a", object)]))

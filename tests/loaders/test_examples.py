@@ -1,5 +1,7 @@
 """`augment_example` is called for each use of an example; `unbatch="lists"` splits lists."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -142,4 +144,74 @@ def test_numbers_that_are_not_alike_are_refused():
         augment_example=lambda example, rng: {"x": 0 if example["x"] == 0 else 0.7},
     )
     with pytest.raises(pyecho.SpecMismatch, match="examples that are alike"):
+        list(loader)
+
+
+@pytest.mark.parametrize("other", [list(range(4)), {"n": 0}, "text", (1, 2, 3, 4)])
+@pytest.mark.parametrize("odd", [0, 2])
+def test_examples_of_augment_example_have_one_nest(other, odd):
+    def once(example, rng):
+        return other if example["n"] == odd else example
+
+    source = [{"n": number, "x": 1.0, "y": 2.0, "z": 3.0} for number in range(4)]
+    loader = pyecho.EchoLoader(
+        source, 1, batch_size=4, shuffle_buffer=0, augment_example=once, augment_workers=1
+    )
+    with pytest.raises(SpecMismatch, match=r"that are alike.*(expected a|dtypes|a leaf in)"):
+        list(loader)
+
+
+def test_augment_example_returns_no_array_where_the_first_row_has_none():
+    loader = pyecho.EchoLoader(
+        [{"n": 0}, {"n": 1}],
+        1,
+        batch_size=2,
+        shuffle_buffer=0,
+        augment_example=lambda example, rng: {"x": np.zeros(2) if example["n"] else None},
+    )
+    with pytest.raises(SpecMismatch, match=r"alike.*shapes \(\) and \(2,\)"):
+        list(loader)
+
+
+@pytest.mark.parametrize("odd", [0, 1])
+@pytest.mark.parametrize("loader", [pyecho.EchoLoader, pyecho.torch.EchoLoader])
+def test_masked_arrays_of_augment_example_are_refused(odd, loader):
+    def mask(example, rng):
+        return np.ma.masked_array(np.arange(2.0), [0, 1]) if example == odd else np.arange(2.0)
+
+    with pytest.raises(ConfigError, match="lose their mask"):
+        list(loader([0, 1], 1, batch_size=2, shuffle_buffer=0, augment_example=mask))
+
+
+class Words:
+    def __init__(self, *words):
+        self.words = list(words)
+
+
+@pytest.mark.parametrize("collate_fn", [None, list])
+def test_objects_of_an_example_are_its_own_to_change(collate_fn):
+    def changed(example, rng):
+        example["words"].words.append("changed")
+        return {"count": len(example["words"].words)}
+
+    source = [{"x": 1, "words": Words("as", "it", "was")}]
+    loader = pyecho.EchoLoader(
+        source, 4, batch_size=2, augment_example=changed, collate_fn=collate_fn
+    )
+    counts = [
+        batch["count"].tolist() if collate_fn is None else [example["count"] for example in batch]
+        for batch in loader
+    ]
+    assert counts == [[4, 4], [4, 4]]
+    assert source[0]["words"].words == ["as", "it", "was"]
+
+
+def test_objects_that_cannot_be_copied_are_named():
+    loader = pyecho.EchoLoader(
+        [{"x": 1, "lock": threading.Lock()}],
+        2,
+        batch_size=2,
+        augment_example=lambda example, rng: example,
+    )
+    with pytest.raises(ConfigError, match=r"lock.*__deepcopy__"):
         list(loader)

@@ -194,3 +194,22 @@ def test_numpy_loader_takes_tensors_and_says_where_others_belong():
 def test_torch_loader_refuses_leaves_that_cannot_be_tensors_in_host_memory(make, remedy):
     with pytest.raises(pyecho.ConfigError, match=remedy):
         list(pyecho.torch.EchoLoader([make()], 1, batch_size=1))
+
+
+def negated():
+    """Tensors whose memory has the negatives, or the conjugates, of their numbers."""
+    numbers = torch.tensor([[1 + 2j, 3 - 4j], [5 + 6j, 7 + 8j]])
+    return {"negative": numbers.conj().imag, "conjugate": numbers.conj()}
+
+
+@pytest.mark.parametrize("kind", ["negative", "conjugate"])
+@pytest.mark.parametrize("loader", [pyecho.EchoLoader, pyecho.torch.EchoLoader])
+def test_tensors_that_are_negated_when_read_keep_their_sign(kind, loader):
+    tensor, wanted = negated()[kind], negated()[kind].resolve_conj().resolve_neg().numpy()
+    for source in ([*tensor], tensor):
+        [batch] = loader(source, 1, batch_size=2, shuffle_buffer=0)
+        np.testing.assert_array_equal(np.asarray(batch), wanted)
+    buffer = pyecho.EchoBuffer(pyecho.spec_of(tensor[0]), 1, batch_size=2)
+    buffer.put_batch(tensor)
+    buffer.close()
+    np.testing.assert_array_equal(*buffer, wanted)

@@ -212,3 +212,42 @@ def test_state_of_other_operations_is_refused():
     next(iter(loader))
     with pytest.raises(pyecho.CheckpointError, match="ops"):
         loader_of(operations=PIPELINE[:2]).load_state_dict(loader.state_dict())
+
+
+FLIP = [ops.RandomFlip(0)]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"a.b": FLIP}, r"'a\.b', and an example has several of that name: 'a\.b', 'a\.b', '1'"),
+        ({(1, "1"): FLIP}, r"the leaf '1' twice: \['1', '1'\]"),
+        ({1: FLIP, "1": FLIP}, r"two keys of ops name the same leaves, got \[1, '1'\]"),
+        ({("1",): FLIP, "1": FLIP}, "two keys of ops name the same leaves"),
+    ],
+)
+def test_ops_that_name_two_leaves_or_one_twice_are_refused(given, message):
+    items = [{"a.b": np.zeros(3), "a": {"b": np.zeros(3)}, 1: np.zeros(3)}]
+    with pytest.raises(pyecho.ConfigError, match=message):
+        next(iter(pyecho.EchoLoader(items, 2, batch_size=2, ops=given)))
+
+
+@pytest.mark.parametrize("key", ["a.b", 1])
+def test_fields_that_name_two_leaves_or_one_twice_are_refused(key):
+    items = [{"a.b": np.zeros(3), "a": {"b": np.zeros(3)}, 1: np.zeros(3)}]
+    field = pyecho.Field((None,), "float64", max_bytes=99)
+    with pytest.raises(pyecho.ConfigError, match=r"several of that name|twice"):
+        next(iter(pyecho.EchoLoader(items, 2, batch_size=2, fields={key: field, "1": field})))
+
+
+def test_leaves_may_share_the_draws_of_one_key_and_have_operations_of_another():
+    items = [{"image": np.arange(9, dtype=np.uint8), "mask": np.arange(9, dtype=np.uint8)}]
+    loader = pyecho.EchoLoader(
+        items,
+        4,
+        batch_size=4,
+        ops={("image", "mask"): [ops.RandomCrop(3)], "image": [ops.Cast("float32")]},
+    )
+    [batch] = loader
+    assert batch["image"].dtype == np.float32
+    assert (batch["image"] == batch["mask"]).all()

@@ -69,13 +69,62 @@ def test_row_larger_than_any_example_may_be_is_refused():
 
 @pytest.mark.parametrize(
     ("dtype", "value"),
-    [("uint8", 300), ("uint8", -1), ("int32", float("nan")), ("float32", 1j), ("bool", 5)],
+    [
+        *[("uint8", 300), ("uint8", -1), ("int32", float("nan")), ("float32", 1j), ("bool", 5)],
+        *[("int64", float("inf")), ("int64", 2.0**63), ("float16", 1e6), ("float16", -65505)],
+        *[("float32", 1e39), ("float64", 10**400), ("complex64", 1e39j), ("uint8", 0.5)],
+    ],
 )
 def test_pad_that_is_no_value_of_the_leaf_is_refused(dtype, value):
     items = [np.zeros(3, dtype)]
     field = Field((None,), dtype, max_bytes=100, pad=value)
     with pytest.raises(pyecho.ConfigError, match="is no value of the leaf"):
         list(EchoLoader(items, 1, batch_size=1, fields=field))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        *[("float16", float("inf")), ("float32", float("nan")), ("float16", 65504)],
+        *[
+            ("uint8", 255.0),
+            ("bool", True),
+            ("int8", np.int64(-128)),
+            ("float32", np.longdouble(2)),
+        ],
+        *[("complex64", 1j), ("complex64", 2), ("int32", np.float32(3)), ("float32", 0.1)],
+    ],
+)
+def test_pad_that_is_a_value_of_the_leaf_fills_its_rows(dtype, value):
+    items = [np.zeros(3, dtype), np.zeros(2, dtype)]
+    field = Field((None,), dtype, max_bytes=100, pad=value)
+    [batch] = EchoLoader(items, 1, batch_size=2, shuffle_buffer=0, fields=field)
+    np.testing.assert_array_equal(batch.values[1, 2], np.array(value).astype(dtype))
+
+
+@pytest.mark.parametrize("pad", [np.timedelta64(2, "ns"), np.str_("x"), [0], np.zeros(1)])
+def test_pad_that_is_no_number_is_refused(pad):
+    with pytest.raises(pyecho.ConfigError, match="pad must be a number"):
+        Field((None,), "int64", max_bytes=100, pad=pad)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (((True,), "u1"), "an extent of a shape must be an int, got True"),
+        (((2.0,), "u1"), "an extent of a shape must be an int, got 2.0"),
+        (("3", "u1"), "an extent of a shape must be an int, got '3'"),
+        ((-1, "u1"), "an extent of a shape must be at least 0"),
+        (((2**70,), "u1"), "an extent of a shape must be at least 0"),
+        ((3, "uint9"), "needs a dtype that NumPy knows, got 'uint9'"),
+        (((None,), "u1", 0), "max_bytes must be at least 1"),
+        (((None,), "u1", True), "max_bytes must be an int, got True"),
+        (((None,), "u1", np.timedelta64(2, "D")), "max_bytes must be an int"),
+    ],
+)
+def test_wrong_arguments_of_a_field_are_named(arguments, message):
+    with pytest.raises(pyecho.ConfigError, match=message):
+        Field(*arguments)
 
 
 def test_pad_needs_a_number_and_rows_that_differ():
@@ -119,3 +168,34 @@ def test_list_of_arrays_that_differ_in_size_is_one_of_items():
     first = Field((None,), "uint8", max_bytes=9)
     [(_, numbers)] = EchoLoader(columns, 1, batch_size=6, fields={"0": first})
     assert sorted(numbers) == list(range(6))
+
+
+@pytest.mark.parametrize("odd", [0, 1])
+@pytest.mark.parametrize("as_column", [False, True])
+def test_masks_of_a_leaf_of_variable_size_are_refused_in_batches(odd, as_column):
+    rows = [np.arange(4.0), np.arange(3.0)]
+    rows[odd] = np.ma.masked_array(rows[odd], rows[odd] == 1)
+    if as_column:
+        rows = np.array([*rows, None], object)[:2]
+    buffer = EchoBuffer({"x": Field((None,), "float64", max_bytes=99)}, batch_size=2)
+    with pytest.raises(pyecho.ConfigError, match=r"item\['x'\].*lose their mask"):
+        buffer.put_batch({"x": rows})
+
+
+def test_masks_of_a_column_of_texts_or_objects_are_refused():
+    for dtype in ("U3", object):
+        column = np.ma.masked_array(np.array(["a", "b"], dtype), [0, 1])
+        buffer = EchoBuffer({"x": Field((), object)}, batch_size=2)
+        with pytest.raises(pyecho.ConfigError, match="lose their mask"):
+            buffer.put_batch({"x": column})
+
+
+def test_rows_of_a_ragged_batch_count_from_the_end_too():
+    items = [np.arange(size) for size in (2, 5, 3)]
+    field = Field((None,), "int64", max_bytes=99)
+    [batch] = EchoLoader(items, 1, batch_size=3, shuffle_buffer=0, fields=field)
+    for index in range(-3, 3):
+        np.testing.assert_array_equal(batch.row(index), items[index])
+    for index in (-4, 3):
+        with pytest.raises(IndexError):
+            batch.row(index)

@@ -224,5 +224,76 @@ def test_h5py_and_zarr_members_are_columns(tmp_path: Any) -> None:
         assert np.array_equal(rows(source_of(x, batch_size=2)), X)
 
 
+class Group:
+    """As a group of zarr, which is no mapping."""
+
+    def __init__(self, **members: Any) -> None:
+        self._members = members
+
+    def __getitem__(self, name: str) -> Any:
+        return self._members[name]
+
+    def __iter__(self) -> Any:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def keys(self) -> Any:
+        """In another order each time."""
+        self._members = dict(reversed(self._members.items()))
+        return self._members.keys()
+
+    array_keys = keys
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 2}, {"batch_size": 2, "shuffle": True}])
+def test_group_of_zarr_is_columns(options: dict[str, Any]) -> None:
+    loader = pyecho.EchoLoader(Group(x=Sliced(X), y=Sliced(Y)), 1, **options)
+    assert all(list(row) == ["x", "y"] for row in loader)
+    found = [np.atleast_1d(row["y"]).tolist() for row in loader]
+    assert sorted(itertools.chain(*found)) == Y.tolist()
+    with pytest.raises(pyecho.ConfigError, match="'b' is a Group"):
+        pyecho.EchoLoader(Group(a=Sliced(X), b=Group(y=Sliced(Y))))
+
+
+@pytest.mark.parametrize(
+    "chunks", [((1, 3), (3,)), ((4,), (3,)), (2,), (), None, ((), ()), 3, "auto", (None,)]
+)
+def test_chunks_of_a_column_may_be_told_in_any_way(chunks: Any) -> None:
+    column = Sized(X)
+    column.chunks = chunks
+    assert np.array_equal(rows(source_of(column, batch_size=2)), X)
+
+
+@pytest.mark.parametrize("columns", [dict, tuple])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_columns_of_batches_have_a_length_however_they_are_read(columns: Any, workers: int) -> None:
+    x, y = np.zeros((5, 4, 3)), np.arange(20).reshape(5, 4)
+    given = (x, y) if columns is tuple else {"x": x, "y": y}
+    for options in ({}, {"shuffle": True}):
+        loader = pyecho.EchoLoader(
+            given,
+            2,
+            batch_size=4,
+            unbatch=True,
+            num_workers=workers,
+            workers="thread",
+            **options,
+        )
+        assert len(loader) == sum(1 for _ in loader) == 10
+
+
 def _values(row: Any) -> Any:
     return row.values() if isinstance(row, dict) else row
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_masks_of_rows_in_a_file_stay_with_them_and_are_refused_in_batches(tmp_path, shuffle):
+    np.arange(60.0).tofile(tmp_path / "rows")
+    rows = np.memmap(tmp_path / "rows", "f8", "r", shape=(20, 3))
+    masked = np.ma.masked_array(rows, np.asarray(rows) > 30)
+    items = list(pyecho.EchoLoader(masked, 1, shuffle=shuffle))
+    assert sum(item.mask.sum() for item in items) == masked.mask.sum()
+    with pytest.raises(pyecho.ConfigError, match="lose their mask"):
+        list(pyecho.EchoLoader(masked, 1, batch_size=2, shuffle=shuffle))

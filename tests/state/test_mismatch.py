@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 from resuming import Consumer, Stateful, example, loader_of
 
 import pyecho
+import pyecho.torch
+from pyecho import ops
 
 
 @pytest.mark.parametrize(
@@ -20,6 +23,61 @@ def test_message_names_the_option_that_differs(option, value):
     state = pyecho.EchoLoader([1], **options).state_dict()
     with pytest.raises(pyecho.CheckpointError, match=f"{option}="):
         pyecho.EchoLoader([1], **options | {option: value}).load_state_dict(state)
+
+
+FIELD = pyecho.Field((None, 3), "uint8", max_bytes=99, pad=0)
+SAME = [
+    ({"ops": [ops.RandomCrop((2, 2))]}, {"ops": (ops.RandomCrop([2, np.int64(2)]),)}),
+    ({"ops": [ops.RandomCrop((2,))]}, {"ops": [ops.RandomCrop(np.array([2]), axes=None)]}),
+    ({"ops": [ops.RandomFlip(0, 0.5)]}, {"ops": [ops.RandomFlip(np.int8(0), np.float64(0.5))]}),
+    ({"ops": [ops.RandomFlip(0, 1)]}, {"ops": [ops.RandomFlip(0, np.True_ + 0.0)]}),
+    ({"ops": [ops.Cast("float32")]}, {"ops": [ops.Cast(np.float32)]}),
+    ({"ops": [ops.Cast(torch.bfloat16)]}, {"ops": [ops.Cast("bfloat16")]}),
+    (
+        {"ops": [ops.Normalize([0, 0.5], (1, 2))]},
+        {"ops": [ops.Normalize(torch.tensor([0, 0.5]), np.array([1, 2], "f4"))]},
+    ),
+    ({"ops": {"x": [ops.ToCHW()]}}, {"ops": {("x",): (ops.ToCHW(),)}}),
+    ({"ops": []}, {}),
+    ({"fields": {"x": FIELD, "y": FIELD}}, {"fields": {"y": FIELD, "x": FIELD}}),
+    ({"fields": {1: FIELD}}, {"fields": {"1": FIELD}}),
+    (
+        {"fields": FIELD},
+        {"fields": pyecho.Field([None, np.int32(3)], np.uint8, np.int64(99), np.float32(0))},
+    ),
+    ({"factor": 2}, {"factor": np.float32(2)}),
+    ({"seed": 1}, {"seed": np.uint64(1)}),
+]
+
+
+@pytest.mark.parametrize(("given", "other"), SAME)
+@pytest.mark.parametrize("turned", [False, True])
+def test_options_that_mean_the_same_are_the_same(given, other, turned):
+    given, other = (other, given) if turned else (given, other)
+    state = pyecho.torch.EchoLoader([1], batch_size=4, **given).state_dict()
+    pyecho.torch.EchoLoader([1], batch_size=4, **other).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "other"),
+    [
+        ("sampler", {"sampler": [0]}, {}),
+        ("sampler", {}, {"sampler": [0]}),
+        ("shuffle", {"shuffle": True}, {}),
+        ("unbatch", {"unbatch": "lists"}, {}),
+        ("ops", {"ops": [ops.RandomFlip(0)]}, {"ops": [ops.RandomFlip(1)]}),
+        (
+            "ops",
+            {"ops": {"x": [ops.RandomFlip(0)], "y": [ops.RandomFlip(0)]}},
+            {"ops": {"y": [ops.RandomFlip(0)], "x": [ops.RandomFlip(0)]}},  # other draws
+        ),
+        ("fields", {"fields": FIELD}, {"fields": pyecho.Field((None, 3), "uint8", 99, pad=1)}),
+    ],
+)
+def test_options_that_decide_the_output_are_told_apart(name, given, other):
+    state = pyecho.EchoLoader([1], batch_size=4, **given).state_dict()
+    with pytest.raises(pyecho.CheckpointError, match=f"{name}="):
+        pyecho.EchoLoader([1], batch_size=4, **other).load_state_dict(state)
 
 
 def test_sources_unlike_that_of_the_state_are_refused_at_the_first_batch():

@@ -1,6 +1,7 @@
 """States of loaders of tensors, and over torch's own loaders."""
 
 import io
+import time
 from functools import partial
 
 import numpy as np
@@ -101,3 +102,42 @@ def test_items_of_arrays_and_scalars_that_were_read_ahead(prefetch, source):
         )
 
     check(make, (0, 1, 5, 14, 15, 16))
+
+
+def augmented(source, **options):
+    options = {"batch_size": 4, "shuffle_buffer": 8, "augment": lambda batch, rng: batch} | options
+    return pyecho.torch.EchoLoader(source, 2, **options)
+
+
+def test_state_with_batches_of_leaves_without_elements_can_be_in_a_file():
+    empty = {"a": np.zeros((0, 3), "f4"), "b": np.zeros(0, "u1")}
+    make = partial(augmented, [{"x": np.arange(3) + number, **empty} for number in range(20)])
+    loader, whole = make(), [batch["x"].tolist() for batch in make()]
+    batches, again = iter(loader), make()
+    next(batches)
+    again.load_state_dict(moved(loader))
+    for batch, wanted in zip(again, whole[1:], strict=True):
+        assert batch["x"].tolist() == wanted
+        assert (batch["a"].shape, batch["b"].dtype) == ((len(wanted), 0, 3), torch.uint8)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_changes_of_batches_change_no_state_taken_before_them(workers):
+    make = partial(
+        augmented, Stateful(20), augment_workers=workers, augment=lambda batch, rng: batch["row"]
+    )
+    loader = make()
+    batches = iter(loader)
+    next(batches)
+    time.sleep(0.1)  # batches are made ahead
+    state, wanted = loader.state_dict(), []
+    for batch in batches:
+        wanted.append(batch.tolist())
+        batch.zero_()
+    for _ in range(2):
+        again, emitted = make(), []
+        again.load_state_dict(state)
+        for batch in again:
+            emitted.append(batch.tolist())
+            batch.zero_()
+        assert emitted == wanted
