@@ -302,10 +302,10 @@ class EchoLoader(LoaderTools):
         After the iteration was left (``break``), it is the position where it was left, until the
         next ``iter()``, `set_epoch` or `close`.
 
-        A source with a ``state_dict`` and ``load_state_dict``, of its own or of its iterators, goes
-        on by them, a `torch.utils.data.DataLoader` over a map-style dataset by its order, which is
-        in the state. Every other source must yield the same items again: it is read from the
-        beginning of the pass, or by index where it has indices.
+        A source with a ``state_dict`` and ``load_state_dict``, or ``get_state`` and ``set_state``,
+        of its own or of its iterators, goes on by them, a `torch.utils.data.DataLoader` over a
+        map-style dataset by its order, which is in the state. Every other source must yield the
+        same items again: it is read from the beginning of the pass, or by index if it has indices.
 
         Parameters
         ----------

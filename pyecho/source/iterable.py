@@ -7,7 +7,7 @@ import itertools
 import operator
 import sys
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -91,7 +91,7 @@ class Iterable(Source):
         return {
             "iterator": holder is not self.object,
             "ended": self._ended,
-            "state": holder.state_dict(),
+            "state": _take_state(holder),
         }
 
     def load(self, state: dict[str, Any] | None) -> None:
@@ -101,7 +101,7 @@ class Iterable(Source):
         if not state["iterator"]:
             if not self._is_stateful:
                 super().load(state)
-            self.object.load_state_dict(state["state"])
+            _load_state(self.object, state["state"])
         self._pass = None
         self._ended, self._loaded = state["ended"], state
 
@@ -117,7 +117,7 @@ class Iterable(Source):
                     f"the state holds one of the source's iterator, but iterators of this source "
                     f"({type(self.object).__name__}) have no load_state_dict"
                 )
-            self.holder.load_state_dict(state["state"])
+            _load_state(self.holder, state["state"])
         self._loaded = state
         return items
 
@@ -178,17 +178,35 @@ def _next_of(items: Iterator[Any]) -> Iterator[Any]:
 
 
 def is_stateful(value: Any) -> bool:
-    """Return True if it has a ``state_dict`` to call without arguments, and ``load_state_dict``."""
-    methods = [getattr(value, name, None) for name in ("state_dict", "load_state_dict")]
-    if not all(map(callable, methods)):
-        return False
-    try:
-        inspect.signature(methods[0]).bind()  # type: ignore[arg-type]
-    except TypeError:  # MosaicML's StreamingDataset wants to be told how far it was read
-        return False
-    except ValueError:  # it tells no signature
-        pass
-    return True
+    """Return True if it has methods to take and to load a state, without more arguments."""
+    return _state_methods(value) is not None
+
+
+def _state_methods(value: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]] | None:
+    for names in (("state_dict", "load_state_dict"), ("get_state", "set_state")):  # torch, Grain
+        take, load = (getattr(value, name, None) for name in names)
+        if not (callable(take) and callable(load)):
+            continue
+        try:
+            inspect.signature(take).bind()
+        except TypeError:  # MosaicML's StreamingDataset wants to be told how far it was read
+            continue
+        except ValueError:  # it tells no signature
+            pass
+        return take, load
+    return None
+
+
+def _take_state(value: Any) -> Any:
+    methods = _state_methods(value)
+    assert methods is not None
+    return methods[0]()
+
+
+def _load_state(value: Any, state: Any) -> None:
+    methods = _state_methods(value)
+    assert methods is not None
+    methods[1](state)
 
 
 def examples_of(loader: Any) -> tuple[int, int] | tuple[None, None]:

@@ -138,7 +138,7 @@ class Source:
 
     @property
     def holder(self) -> Any:
-        """Object with ``state_dict`` and ``load_state_dict``: the source, this pass's iterator.
+        """Object with a state of its own (`is_stateful`): the source, or this pass's iterator.
 
         None if neither has them; this `Source` itself while it keeps the loaded state of an
         iterator that has ended.
