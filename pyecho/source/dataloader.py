@@ -56,6 +56,7 @@ class DataLoaderSource(Iterable):
         self._epoch = 0
         self._begins: dict[int, list[Any]] = {}  # by epoch: states of the user's generators
         self._restored: dict[int, list[Any]] = {}  # of a state, until another pass begins
+        self._begun = -1  # the epoch of the pass that began last
         self._copy_loader()
         self.indexed = not unbatch or self._has_lists
 
@@ -135,9 +136,20 @@ class DataLoaderSource(Iterable):
 
     def _draw(self) -> Iterator[Any]:
         """Return the lists of indices of the pass."""
+        if self._is_behind(self._epoch):
+            for _ in self._draw_pass(max(self._restored)):
+                pass
+        return self._draw_pass(self._epoch)
+
+    def _is_behind(self, epoch: int) -> bool:
+        """Return True if the last pass of a state had no item left, and so has not been drawn."""
+        latest = max(self._restored, default=epoch)
+        return latest < epoch and latest != self._begun
+
+    def _draw_pass(self, epoch: int) -> Iterator[Any]:
         given: list[Any] = []
         sampler = with_generator(self._sampler, self._seeded(0), given)
-        begin = self._restored.get(self._epoch)
+        begin = self._restored.get(epoch)
         if begin is None:
             self._restored = {}
             begin = [each.get_state() for each in given]
@@ -148,7 +160,8 @@ class DataLoaderSource(Iterable):
             )
         for generator, state in zip(given, begin, strict=True):
             _restore(generator, state)
-        self._remember(self._epoch, begin)
+        self._remember(epoch, begin)
+        self._begun = epoch
         if (generator := owned(self.object).generator) is not None:
             _random(generator)  # with which a DataLoader seeds its workers
         return iter(sampler)
@@ -176,6 +189,8 @@ class DataLoaderSource(Iterable):
         given: list[Any] = []
         is_drawn = with_generator(self._sampler, None, given) is not self._sampler
         begins = self._begins
+        if following in self._restored or (following is not None and self._is_behind(following)):
+            following = None  # known by the state, or by the pass before it
         if following is not None and given:
             begins = {**begins, following: [each.get_state() for each in given]}
         listed = [[epoch, [each.numpy() for each in begin]] for epoch, begin in begins.items()]
@@ -193,13 +208,13 @@ class DataLoaderSource(Iterable):
             epoch: [_torch().from_numpy(each.copy()) for each in begin]
             for epoch, begin in known["begins"]
         }
-        self._restored = self._begins
+        self._restored, self._begun = self._begins, -1
 
     def __getstate__(self) -> dict[str, Any]:
         """Have a copy with passes and an order of its own."""
         made = ("_sampler", "_order", "_loader", "_iterated")
         state = {key: value for key, value in super().__getstate__().items() if key not in made}
-        return state | {"_base": None, "_begins": {}, "_restored": {}}
+        return state | {"_base": None, "_begins": {}, "_restored": {}, "_begun": -1}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Copy the loader anew."""

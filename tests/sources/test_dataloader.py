@@ -2,11 +2,14 @@
 
 import copy
 import itertools
+import os
 import pickle
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.utils.data import DataLoader, RandomSampler, WeightedRandomSampler
 
 import pyecho
@@ -15,6 +18,7 @@ from pyecho.source.dataloader import owned
 from pyecho.state.digest import digest
 
 ITEMS = 53
+CHAINS = 2000 if os.environ.get("PYECHO_STRESS", "") not in ("", "0") else 30
 
 
 class Rows:
@@ -95,6 +99,34 @@ def test_resume_with_another_seed_is_exact(make, options):
         _, other = loader_of(make, 99, options)
         other.load_state_dict(state)
         assert [found + list(map(plain, other)), *epochs(other, 2 - epoch)] == expected[epoch:]
+
+
+@given(
+    make=st.sampled_from([shuffled, weighted, with_own_generator]),
+    options=st.sampled_from(list(OPTIONS.values())),
+    factor=st.sampled_from([1, 2, 2.5]),
+    stops=st.lists(st.tuples(st.integers(1, 25), st.booleans()), max_size=5),
+)
+@settings(max_examples=CHAINS, deadline=None)
+def test_chain_of_resumes_is_the_run(make, options, factor, stops):
+    def loader(seed):
+        torch.manual_seed(seed)
+        return pyecho.torch.EchoLoader(make(Rows()), factor, with_info=True, **options)
+
+    running = loader(0)
+    expected = list(itertools.chain.from_iterable(epochs(running)))
+    running, found, epoch, seed = loader(0), [], 0, 0
+    for count, payload in stops:
+        for emission in itertools.islice(running, count):
+            found.append(plain(emission))
+        state, seed = running.state_dict(payload=payload), seed + 1
+        running.close()
+        running = loader(seed)
+        running.load_state_dict(state)
+        epoch = state["epoch"]
+    found += [plain(each) for _ in range(epoch, 3) for each in running]
+    running.close()
+    assert found[: len(expected)] == expected
 
 
 @pytest.mark.slow
