@@ -69,8 +69,7 @@ def demonstration() -> Iterator[Pipeline]:
 
     from pyecho.demo.experiment import calibrate
     from pyecho.demo.images import read_folder, write_digits
-    from pyecho.demo.server_process import ServerProcess
-    from pyecho.demo.source import RemoteImages
+    from pyecho.demo.source import RemoteImages, ServerProcess
     from pyecho.demo.train import BATCH_SIZE, SHUFFLE_BUFFER, STEPS_PER_TEST, Trainer
     from pyecho.torch import EchoLoader
 

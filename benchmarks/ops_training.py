@@ -27,7 +27,7 @@ from torch.nn import functional
 from pyecho import ops
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Sample, interleaved, shown, turns
-from pyecho.demo.images import ImageSet, decode_all, read_folder, write_digits
+from pyecho.demo.images import ImageSet, decode, read_folder, write_digits
 from pyecho.demo.train import BATCH_SIZE, LEAST_AREA, SHUFFLE_BUFFER, STEPS_PER_TEST, Trainer
 from pyecho.torch import EchoLoader
 
@@ -42,10 +42,9 @@ class Digits:
     """The training images; each pass has an order of its own."""
 
     def __init__(self, images: ImageSet, seed: int) -> None:
-        decoded = decode_all(images.train, images.shape)
         self._examples = [
-            {"image": pixels, "label": image.label}
-            for pixels, image in zip(decoded, images.train, strict=True)
+            {"image": decode(image.path, images.shape), "label": image.label}
+            for image in images.train
         ]
         self._rng = np.random.default_rng(seed)
 

@@ -14,7 +14,7 @@ from paper.experiments import FIGURES, WORKLOADS
 from paper.summary import UNITS, Mark
 from pyecho.bench.row import number
 from pyecho.bench.sampling import Sample
-from pyecho.demo.summary import allowed_speedup
+from pyecho.demo.report import allowed_speedup
 
 COLORS = {
     "baseline": "0.45",

@@ -20,8 +20,7 @@ from paper.experiments import condition
 from paper.fashion import Fashion
 from paper.train import Result, train
 from pyecho.demo.images import LabelledPath
-from pyecho.demo.server_process import ServerProcess
-from pyecho.demo.source import Example, RemoteImages
+from pyecho.demo.source import RemoteImages, ServerProcess
 
 RATIO = 6.0
 CALIBRATION_FACTOR = 4
@@ -102,7 +101,7 @@ class Network:
         """Return the seconds for a batch, after the first one."""
         self._server.set_bandwidth(bandwidth)
         with closing(self._source(seed=0)) as source:
-            examples: Iterator[Any] = iter(source)
+            examples = iter(source)
             start = time.perf_counter()
             for count, _ in enumerate(islice(examples, (TIMED_BATCHES + 1) * batch_size), 1):
                 if count == batch_size:
@@ -129,7 +128,7 @@ class Network:
         return folder / f"{index:05d}.png"
 
 
-def _endless(source: RemoteImages) -> Iterator[Example]:
+def _endless(source: RemoteImages) -> Iterator[dict[str, Any]]:
     while True:
         for example in source:
             yield {**example, "image": example["image"].transpose(2, 0, 1)}  # channels first

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import json
-import math
-from collections.abc import Callable
 from pathlib import Path
 
-from pyecho.tools import info
-from pyecho.tools.arguments import CommandError, check_figure, check_output, positive_int, require
+from pyecho.tools.arguments import (
+    EXIT_FAILED,
+    check_figure,
+    check_output,
+    number_between,
+    positive_int,
+    require,
+)
 
-EXIT_MISSED = 1
 MAX_FACTOR = 100
 
 _DESCRIPTION = """\
 Train a small network on images that arrive over a slow line, with and without
 data echoing, and compare the time to a fixed test accuracy.
 
-The images are real files behind a real HTTP server on loopback, whose bandwidth
+The images are real files served by a real HTTP server on loopback, whose bandwidth
 is set so that fetching a batch takes about six times as long as training on it.
 Every use of an image shows another part of it, cropped and resized natively.
 """
@@ -54,7 +56,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument(
         "--target",
-        type=_share,
+        type=number_between(0, 1),
         default=0.96,
         metavar="ACCURACY",
         help="test accuracy to reach, between 0 and 1 (default: %(default)s)",
@@ -94,95 +96,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _run(arguments: argparse.Namespace) -> int:
     require(("torch", "sklearn", "PIL", "rich", "matplotlib"))
-    from rich.console import Console
-
-    from .display import Display, print_table
-    from .experiment import Plan, run_experiment
-    from .figure import write_figure
-    from .summary import as_json, conclusion, summarize
-
-    _check_outputs(arguments)
-    plan = Plan(
-        factors=arguments.factors,
-        seeds=arguments.seeds,
-        target=arguments.target,
-        max_steps=arguments.max_steps,
-        folder=arguments.images,
-        trace=arguments.trace,
-    )
-    console = Console(highlight=False)
-    display = Display(plan, console)
-    with display.live():
-        outcome = run_experiment(plan, display)
-    rows = summarize(outcome.runs, outcome.calibration.upstream_seconds)
-    console.print()
-    print_table(rows, console)
-    console.print(f"\n{conclusion(rows, plan.target)}\n")
-
-    def write(what: str, path: Path, action: Callable[[], object]) -> str:
-        """Write a file; return what went wrong, so that the others are written nevertheless."""
-        try:
-            action()
-        except OSError as error:
-            return f"{path} ({error.strerror})"
-        console.print(f"{what}: {path}", soft_wrap=True, markup=False)
-        return ""
-
-    failures = []
-    if arguments.trace is not None:
-        console.print(f"Trace: {arguments.trace}", soft_wrap=True, markup=False)
-    if arguments.json is not None:
-        text = json.dumps(as_json(outcome, info.collect()), indent=2, allow_nan=False) + "\n"
-        failures.append(write("Numbers", arguments.json, lambda: arguments.json.write_text(text)))
-    drawing = arguments.output
-    failures.append(write("Figure", drawing, lambda: write_figure(outcome, rows, drawing)))
-    if any(failures):
-        raise CommandError(
-            f"could not write {' and '.join(filter(None, failures))}, though it was possible "
-            "before training: check the folder and its free space, and run again"
-        )
-    return 0 if all(row.complete for row in rows) else EXIT_MISSED
-
-
-def _check_outputs(arguments: argparse.Namespace) -> None:
-    """Raise `CommandError` if a file could not be written, or if two are the same file."""
-    taken: dict[Path, str] = {}
-    for option in ("output", "json", "trace"):
-        path = getattr(arguments, option)
-        if path is None:
-            continue
-        check_output(f"--{option}", path)
-        other = taken.setdefault(path.resolve(), option)
-        if other != option:
-            raise CommandError(
-                f"--{other} and --{option} need files of their own, but both are {path}: change "
-                "one of them"
-            )
     check_figure("--output", arguments.output)
+    for option in ("json", "trace"):
+        if (path := getattr(arguments, option)) is not None:
+            check_output(f"--{option}", path)
+    from . import experiment
+
+    rows = experiment.run(arguments)
+    return 0 if all(row.reached == row.runs for row in rows) else EXIT_FAILED
 
 
 def _factors(text: str) -> tuple[float, ...]:
-    factors = {1.0}
-    for part in text.split(","):
-        try:
-            factor = float(part)
-        except ValueError:
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is not a list of numbers such as 1,2,3.5"
-            ) from None
-        if not 1 <= factor <= MAX_FACTOR:
-            raise argparse.ArgumentTypeError(
-                f"{part.strip()} is not an echo factor from 1 to {MAX_FACTOR}"
-            )
-        factors.add(factor)
-    return tuple(sorted(factors))
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = math.nan
-    if not 0 < share <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number between 0 and 1")
-    return share
+    return tuple(sorted({1.0, *map(number_between(1, MAX_FACTOR), text.split(","))}))

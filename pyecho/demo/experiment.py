@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack, closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from typing import Protocol
 
 import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TimeElapsedColumn
 
 from pyecho.run.trace import trace
+from pyecho.tools import info
 
 from .images import ImageSet, read_folder, write_digits
-from .server_process import ServerProcess
-from .source import RemoteImages
+from .report import PAPER_SPEEDUPS, Row, conclusion, summarize, table, write_figure
+from .source import RemoteImages, ServerProcess
 from .train import BATCH_SIZE, Run, Trainer, train_to_target
 
 TARGET_RATIO = 6.0
@@ -28,45 +31,11 @@ _TIMED_BATCHES = 8
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The runs to make.
-
-    Parameters
-    ----------
-    factors
-        Echo factors, in ascending order; the first is 1, the baseline.
-    seeds
-        How many runs each factor gets.
-    target
-        Test accuracy to reach.
-    max_steps
-        Number of steps after which a run gives up.
-    folder
-        Images of the user's own, or None for the handwritten digits.
-    trace
-        Where to write a trace of the runs with the first seed, or None.
-    """
-
-    factors: Sequence[float]
-    seeds: int
-    target: float
-    max_steps: int
-    folder: Path | None
-    trace: Path | None = None
-
-
-@dataclass(frozen=True)
 class Calibration:
-    """The speed of either side on this machine.
+    """The seconds of either side for a batch, t_down and t_up, and the line's bytes per second.
 
-    Parameters
-    ----------
-    downstream_seconds
-        t_down: time for a batch during which the training loop is busy, tests included.
-    upstream_seconds
-        t_up: time of the source for a batch once the bandwidth is limited.
-    bandwidth
-        The limit, in image bytes per second.
+    t_down is the time during which the training loop is busy, tests included. t_up is that of the
+    source once the bandwidth is limited.
     """
 
     downstream_seconds: float
@@ -74,71 +43,63 @@ class Calibration:
     bandwidth: float
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The results of the demonstration."""
-
-    plan: Plan
-    images: ImageSet
-    calibration: Calibration
-    runs: Sequence[Run]
-
-
-class Observer(Protocol):
-    """Receives the progress of the demonstration."""
-
-    def images_found(self, images: ImageSet) -> None:
-        """Receive the training data."""
-
-    def calibrated(self, calibration: Calibration) -> None:
-        """Receive the speed of both sides."""
-
-    def run_started(self, factor: float, seed: int) -> None:
-        """Receive the start of a run."""
-
-    def run_tested(self, run: Run) -> None:
-        """Receive the state of the current run."""
-
-    def run_finished(self, run: Run) -> None:
-        """Receive the result of a run."""
-
-
-def run_experiment(plan: Plan, observer: Observer) -> Outcome:
-    """Run the plan from the first image to the last run.
-
-    PyTorch gets one thread, so that training leaves the other cores to the source.
-    """
-    torch.set_num_threads(1)
+def run(plan: argparse.Namespace) -> list[Row]:
+    """Run the demonstration for the arguments of the command; print and write its results."""
+    torch.set_num_threads(1)  # leaves the other cores to the source
+    console = Console(highlight=False)
     with ExitStack() as stack:
-        folder = plan.folder
+        folder = plan.images
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyecho-demo-")))
             write_digits(folder)
         images = read_folder(folder)
-        observer.images_found(images)
-        trainer = Trainer(images)
+        channels, height, width = images.shape
+        console.print(
+            f"{'Handwritten digits' if plan.images is None else 'Your images'}: "
+            f"{len(images.classes)} classes, {len(images.train):,} images to train on, "
+            f"{len(images.test):,} to test on, "
+            f"{height} x {width} {'grey' if channels == 1 else 'RGB'} pixels",
+            soft_wrap=True,
+        )
         server = stack.enter_context(closing(ServerProcess(folder)))
-        calibration = calibrate(trainer, images, server)
-        observer.calibrated(calibration)
-        runs = []
-        for seed in range(1, plan.seeds + 1):
-            traced = plan.trace if seed == 1 else None
-            with nullcontext() if traced is None else trace(traced):
-                for factor in plan.factors:
-                    observer.run_started(factor, seed)
-                    with closing(_open_source(images, server, seed)) as source:
-                        run = train_to_target(
-                            trainer,
-                            source,
-                            factor=factor,
-                            seed=seed,
-                            target=plan.target,
-                            max_steps=plan.max_steps,
-                            on_test=observer.run_tested,
-                        )
-                    runs.append(run)
-                    observer.run_finished(run)
-    return Outcome(plan, images, calibration, runs)
+        trainer = Trainer(images)
+        with console.status("calibrating"):
+            line = calibrate(trainer, images, server)
+        console.print(
+            f"Set before training: t_up = {TARGET_RATIO:g} x t_down. Training takes "
+            f"t_down = {1e3 * line.downstream_seconds:.1f} ms for a batch of {BATCH_SIZE}; the "
+            f"line is limited to {line.bandwidth / 1e3:.0f} kB/s, which makes "
+            f"t_up = {1e3 * line.upstream_seconds:.1f} ms\n"
+            f"Target: {plan.target:.1%} test accuracy\n",
+            soft_wrap=True,
+        )
+        runs = _train_all(plan, console, trainer, images, server)
+    rows = summarize(runs, line.upstream_seconds)
+    console.print("", table(rows), conclusion(rows, plan.target), "", sep="\n")
+    if plan.json is not None:
+        document = {
+            "machine": info.collect(),
+            "images": {
+                "origin": "scikit-learn digits" if plan.images is None else "folder",
+                "classes": len(images.classes),
+                "shape": images.shape,
+                "train": len(images.train),
+                "test": len(images.test),
+            },
+            "plan": {
+                name: getattr(plan, name) for name in ("factors", "seeds", "target", "max_steps")
+            },
+            "calibration": asdict(line),
+            "paper_speedups": PAPER_SPEEDUPS,
+            "summary": [asdict(row) for row in rows],
+            "runs": [asdict(run) for run in runs],
+        }
+        plan.json.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    write_figure(runs, rows, plan.target, plan.output)
+    for what, path in (("Trace", plan.trace), ("Numbers", plan.json), ("Figure", plan.output)):
+        if path is not None:
+            console.print(f"{what}: {path}", soft_wrap=True, markup=False)
+    return rows
 
 
 def calibrate(trainer: Trainer, images: ImageSet, server: ServerProcess) -> Calibration:
@@ -150,7 +111,6 @@ def calibrate(trainer: Trainer, images: ImageSet, server: ServerProcess) -> Cali
     """
     batch_bytes = BATCH_SIZE * fmean(image.path.stat().st_size for image in images.train)
     bandwidth = float("inf")
-    downstream_seconds = 0.0
     for steps in _CALIBRATION_STEPS:
         server.set_bandwidth(bandwidth)
         with closing(_open_source(images, server, seed=0)) as source:
@@ -159,19 +119,66 @@ def calibrate(trainer: Trainer, images: ImageSet, server: ServerProcess) -> Cali
             ).downstream_seconds
         bandwidth = batch_bytes / (TARGET_RATIO * downstream_seconds)
     server.set_bandwidth(bandwidth)
-    return Calibration(downstream_seconds, _time_source(images, server), bandwidth)
+    with closing(_open_source(images, server, seed=0)) as source:
+        examples = iter(source)
+        list(islice(examples, BATCH_SIZE))  # the first batch also fills the line
+        start = time.perf_counter()
+        list(islice(examples, _TIMED_BATCHES * BATCH_SIZE))
+        upstream_seconds = (time.perf_counter() - start) / _TIMED_BATCHES
+    return Calibration(downstream_seconds, upstream_seconds, bandwidth)
 
 
 def _open_source(images: ImageSet, server: ServerProcess, seed: int) -> RemoteImages:
     return RemoteImages(server.port, images.root, images.train, images.shape, seed=seed)
 
 
-def _time_source(images: ImageSet, server: ServerProcess) -> float:
-    """Return the seconds that the source takes for a batch, after the first one."""
-    with closing(_open_source(images, server, seed=0)) as source:
-        examples = iter(source)
-        start = time.perf_counter()
-        for count, _ in enumerate(islice(examples, (_TIMED_BATCHES + 1) * BATCH_SIZE), 1):
-            if count == BATCH_SIZE:
-                start = time.perf_counter()
-        return (time.perf_counter() - start) / _TIMED_BATCHES
+def _train_all(
+    plan: argparse.Namespace,
+    console: Console,
+    trainer: Trainer,
+    images: ImageSet,
+    server: ServerProcess,
+) -> list[Run]:
+    """Train with every seed and factor; print a line per run, and show a live bar in a terminal."""
+    runs: list[Run] = []
+    bars = Progress(
+        *("{task.description}", BarColumn(), "{task.fields[state]}", TimeElapsedColumn()),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+    def train(factor: float, seed: int) -> None:
+        name = f"e = {factor:g}, seed {seed}"
+        bar = bars.add_task(name, total=plan.target, state="")
+
+        def show(run: Run) -> None:
+            state = f"{run.accuracy:6.1%}  {run.fresh:,} fresh, {run.steps:,} steps"
+            bars.update(bar, completed=min(run.accuracy, plan.target), state=state)
+
+        with closing(_open_source(images, server, seed)) as source:
+            run = train_to_target(
+                trainer,
+                source,
+                factor=factor,
+                seed=seed,
+                target=plan.target,
+                max_steps=plan.max_steps,
+                on_test=show,
+            )
+        runs.append(run)
+        bars.remove_task(bar)
+        console.print(
+            f"[{len(runs)}/{plan.seeds * len(plan.factors)}] {name}: {run.accuracy:.1%} in "
+            f"{run.seconds:5.2f} s, {run.fresh:,} fresh examples, {run.steps:,} steps"
+            f"{'' if run.reached else ', target not reached'}",
+            markup=False,
+            soft_wrap=True,
+        )
+
+    with bars:
+        for seed in range(1, plan.seeds + 1):
+            with trace(plan.trace) if plan.trace and seed == 1 else nullcontext():
+                for factor in plan.factors:
+                    train(factor, seed)
+    return runs

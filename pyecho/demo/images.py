@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import math
+import io
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,20 +21,10 @@ TEST_SHARE = 0.22
 MIN_TRAINING_IMAGES = 256
 _SIDES = (16, 32)
 _LARGEST = 4  # times the sides of the network's images
-# Pillow's decoders raise all of these for broken files.
-DECODE_ERRORS = (
-    OSError,
-    ValueError,
-    SyntaxError,
-    EOFError,
-    struct.error,
-    Image.DecompressionBombError,
-)
 _GREY_MODES = {"1", "L", "LA", "I", "I;16", "F"}
 
 
-@dataclass(frozen=True)
-class LabelledPath:
+class LabelledPath(NamedTuple):
     """The path of an image and its class."""
 
     path: Path
@@ -41,18 +33,10 @@ class LabelledPath:
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images of any size, divided into a training and a test part.
+    """Images of any size in sub-folders of `root`, divided into a training and a test part.
 
-    Parameters
-    ----------
-    root
-        The folder that holds the class sub-folders.
-    classes
-        Their names; a label is an index into them.
-    shape
-        Channels, height and width of what the network sees: a part of an image, or all of it.
-    train, test
-        The images of either part.
+    Labels are indices into `classes`. `shape`: channels, height and width of what the network sees,
+    which is a part of an image, or all of it.
     """
 
     root: Path
@@ -87,105 +71,74 @@ def read_folder(root: Path) -> ImageSet:
     The split is the same on every call. Skips hidden files, and files without the suffix of an
     image. Raises `CommandError` if there are no classes, too few images, or files that are none.
     """
-    by_class = _files_by_class(root)
+    try:
+        folders = [path for path in sorted(root.iterdir()) if path.is_dir()]
+        by_class = {folder.name: images for folder in folders if (images := _images_in(folder))}
+    except OSError as error:
+        raise CommandError(
+            f"--images needs a folder with one sub-folder of images per class, but {root} cannot "
+            f"be listed ({error}): check the path and its permissions"
+        ) from error
     train: list[LabelledPath] = []
     test: list[LabelledPath] = []
     rng = np.random.default_rng(0)
-    for label, (name, files) in enumerate(by_class.items()):
-        if len(files) < 2:
-            raise CommandError(
-                f"class {name!r} needs at least two images, found {len(files)}: add images to "
-                f"{root / name}, or remove that folder"
-            )
+    for label, files in enumerate(by_class.values()):
         order = [LabelledPath(files[index], label) for index in rng.permutation(len(files))]
-        held_out = max(1, round(TEST_SHARE * len(order)))
+        held_out = round(TEST_SHARE * len(order))
         test += order[:held_out]
         train += order[held_out:]
-    if len(train) < MIN_TRAINING_IMAGES:
-        total = math.ceil(MIN_TRAINING_IMAGES / (1 - TEST_SHARE))
+    if len(by_class) < 2 or len(train) < MIN_TRAINING_IMAGES:
         raise CommandError(
-            f"--images {root} needs at least {MIN_TRAINING_IMAGES} images for training, but "
-            f"{len(train)} are left after {len(test)} are held out for the test: add images until "
-            f"there are about {total} in all, or leave --images out to train on digits"
+            f"--images {root} needs sub-folders of images, one for each of two classes or more, "
+            f"with {MIN_TRAINING_IMAGES / (1 - TEST_SHARE):.0f} images in all, but has "
+            f"{len(by_class)} with {len(train) + len(test)} images: add images, or leave --images "
+            "out to train on digits"
         )
     return ImageSet(root, list(by_class), _common_shape([*train, *test]), train, test)
 
 
-def decode(file: object, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
-    """Decode an image, a path or a binary file: rows, columns, and the channels of `shape`.
+def decode(
+    path: Path, shape: tuple[int, int, int], content: bytes | None = None
+) -> NDArray[np.uint8]:
+    """Decode an image, or its `content`: rows, columns, and the channels of `shape`.
 
     Images of more than four times the height or width of `shape` are made smaller.
     """
     channels, height, width = shape
     mode, most = "L" if channels == 1 else "RGB", (_LARGEST * width, _LARGEST * height)
-    with Image.open(file) as image:  # type: ignore[arg-type]
+    with _opened(path, content) as image:
         image.draft(mode, most)  # a JPEG is decoded at a half, a quarter or an eighth
         pixels = image.convert(mode)
-    pixels.thumbnail(most)
+        pixels.thumbnail(most)
     return np.asarray(pixels).reshape(pixels.height, pixels.width, channels)
 
 
-def decode_all(
-    images: Sequence[LabelledPath], shape: tuple[int, int, int]
-) -> list[NDArray[np.uint8]]:
-    """Decode local images; `CommandError` names a broken one."""
-    decoded = []
-    for image in images:
-        try:
-            decoded.append(decode(image.path, shape))
-        except DECODE_ERRORS as error:
-            raise unreadable(image.path, error) from error
-    return decoded
-
-
-def unreadable(path: Path, error: Exception) -> CommandError:
-    """Return the error that names a file which is not the image it should be."""
-    unknown = isinstance(error, UnidentifiedImageError)
-    why = "its content is of no known format" if unknown else _reason(error)
-    return CommandError(
-        f"--images needs whole, readable images, but {path} cannot be decoded ({why}): "
-        "replace the file, or remove it"
-    )
-
-
-def _reason(error: Exception) -> str:
-    """Return the system's reason for an error, without the path, which the message names anyway."""
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
-
-
-def _files_by_class(root: Path) -> dict[str, list[Path]]:
-    """List the images of every sub-folder that has any, and insist on at least two of these."""
+@contextmanager
+def _opened(path: Path, content: bytes | None = None) -> Iterator[Image.Image]:
+    """Open an image; raise `CommandError` with its path if it turns out to be broken."""
     try:
-        if not root.is_dir():
-            raise CommandError(
-                "--images needs a folder with one sub-folder of images per class, but "
-                f"{root} is not a folder: check the path"
-            )
-        by_class = {
-            folder.name: files
-            for folder in sorted(root.iterdir())
-            if folder.is_dir()
-            and not folder.name.startswith(".")
-            and (files := _image_files(folder))
-        }
-        loose = 0 if by_class else len(_image_files(root))
-    except OSError as error:
+        with Image.open(path if content is None else io.BytesIO(content)) as image:
+            yield image
+    # Pillow's decoders raise all of these.
+    except (
+        OSError,
+        ValueError,
+        SyntaxError,
+        EOFError,
+        struct.error,
+        Image.DecompressionBombError,
+    ) as error:
+        unknown = isinstance(error, UnidentifiedImageError)
+        why = "its content is of no known format" if unknown else error
         raise CommandError(
-            f"--images {root} needs folders that can be listed, but {error.filename} cannot "
-            f"({_reason(error)}): change its permissions, or name another folder"
+            f"--images needs whole, readable images, but {path} cannot be decoded ({why}): "
+            "replace the file, or remove it"
         ) from error
-    if len(by_class) < 2:
-        found = f"only {next(iter(by_class))!r}" if by_class else "none"
-        if loose:
-            found += f" but {loose} images outside any"
-        raise CommandError(
-            f"--images {root} needs at least two class sub-folders with images, found {found}: "
-            "put the images of each class into a sub-folder of their own"
-        )
-    return by_class
 
 
-def _image_files(folder: Path) -> list[Path]:
+def _images_in(folder: Path) -> list[Path]:
+    if folder.name.startswith("."):
+        return []
     suffixes = Image.registered_extensions()
     return sorted(
         path
@@ -199,11 +152,8 @@ def _common_shape(images: Sequence[LabelledPath]) -> tuple[int, int, int]:
     longest = 0
     grey = True
     for image in images:
-        try:
-            with Image.open(image.path) as header:
-                longest = max(longest, *header.size)
-                grey = grey and header.mode in _GREY_MODES
-        except DECODE_ERRORS as error:
-            raise unreadable(image.path, error) from error
+        with _opened(image.path) as header:
+            longest = max(longest, *header.size)
+            grey = grey and header.mode in _GREY_MODES
     side = next((side for side in _SIDES if longest <= side), _SIDES[-1])
     return (1 if grey else 3, side, side)

@@ -1,45 +1,76 @@
-"""The slow source: fetch images over HTTP and decode them, in threads, in a seeded order."""
+"""The slow source: images from a server on loopback, decoded in threads, in a seeded order."""
 
 from __future__ import annotations
 
+import contextlib
 import http.client
-import io
-import queue
+import subprocess
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, count
 from pathlib import Path
-from typing import TypedDict
+from queue import SimpleQueue
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pyecho.tools.arguments import CommandError
 
-from .images import DECODE_ERRORS, LabelledPath, decode, unreadable
+from . import server
+from .images import LabelledPath, decode
 
 _TIMEOUT_SECONDS = 60.0
 
 
-class Example(TypedDict):
-    """One decoded image, channels last, and its class."""
+class ServerProcess:
+    """A process that serves a folder (`server.py`), until `close` or the end of this program."""
 
-    image: NDArray[np.uint8]
-    label: int
+    def __init__(self, root: Path) -> None:
+        # A new session keeps Ctrl-C in the terminal for the trainer, which then stops the server.
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", server.__file__, str(root)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.port = int(self._reply())
+
+    def set_bandwidth(self, bytes_per_second: float) -> None:
+        """Limit the image bytes of all connections, from now on; ``inf`` lifts the limit."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # then there is no reply
+            print(bytes_per_second, file=self._process.stdin, flush=True)
+        self._reply()
+
+    def close(self) -> None:
+        """Stop the server. Closing twice does no harm."""
+        self._process.kill()
+        self._process.communicate()
+
+    def _reply(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise CommandError(
+                f"the image server stopped with exit code {self._process.wait()}: run the "
+                "demonstration again"
+            )
+        return line
 
 
 class RemoteImages:
-    """Iterate over images that an HTTP server on loopback holds.
+    """Iterate over images of a folder that is served on loopback: dicts of `image` and `label`.
 
     Every iteration is one pass over all images in a new order, which depends on the seed and the
     number of the pass. Threads fetch and decode a bounded number of images ahead of the consumer,
-    also across the end of a pass, so that the line never idles between two passes. Results leave
-    in order.
+    also across the end of a pass, so that the line never idles between two passes.
 
-    `port`: of the server on loopback, which serves the folder `root`. `shape`: of the
-    network's images, see `decode`. `threads`: concurrent requests, each on a connection of its own
-    that is reused. `look_ahead`: images that are fetched ahead of the consumer.
+    `shape`: of the network's images, see `decode`. `threads`: concurrent requests, each on a
+    connection of its own that is reused. `look_ahead`: images fetched ahead of the consumer.
     """
 
     def __init__(
@@ -53,66 +84,50 @@ class RemoteImages:
         threads: int = 8,
         look_ahead: int = 64,
     ) -> None:
-        self._port = port
         self._images = images
         self._urls = [quote("/" + image.path.relative_to(root).as_posix()) for image in images]
         self._shape = shape
-        self._seed = seed
         self._look_ahead = look_ahead
-        self._order = self._orders()
-        self._pending: deque[Future[Example]] = deque()
+        self._order = chain.from_iterable(
+            np.random.default_rng([seed, epoch]).permutation(len(images)) for epoch in count()
+        )
+        self._pending: deque[Future[Any]] = deque()
         self._unread = 0
-        self._idle: queue.SimpleQueue[http.client.HTTPConnection] = queue.SimpleQueue()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="fetch")
+        self._connections: SimpleQueue[http.client.HTTPConnection] = SimpleQueue()
+        for _ in range(threads):  # they connect at their first request
+            self._connections.put(
+                http.client.HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT_SECONDS)
+            )
 
     def __len__(self) -> int:
         """Return the number of images in one pass."""
         return len(self._images)
 
-    def __iter__(self) -> Iterator[Example]:
+    def __iter__(self) -> Iterator[dict[str, Any]]:
         """Start the next pass. The unread rest of an abandoned pass is skipped."""
         for _ in range(self._unread):
             self._next_future().cancel()
         self._unread = len(self._images)
-        for _ in range(len(self._images)):
+        while self._unread:
             self._unread -= 1
             yield self._next_future().result()
 
     def close(self) -> None:
         """End the threads and close every connection."""
         self._pool.shutdown(cancel_futures=True)
-        while not self._idle.empty():
-            self._idle.get().close()
+        while not self._connections.empty():
+            self._connections.get().close()
 
-    def _orders(self) -> Iterator[int]:
-        """Yield the positions of all passes, one pass after the other, without end."""
-        epoch = 0
-        while True:
-            yield from np.random.default_rng([self._seed, epoch]).permutation(len(self._images))
-            epoch += 1
-
-    def _next_future(self) -> Future[Example]:
+    def _next_future(self) -> Future[Any]:
         while len(self._pending) <= self._look_ahead:
             self._pending.append(self._pool.submit(self._load, next(self._order)))
         return self._pending.popleft()
 
-    def _load(self, index: int) -> Example:
-        content = self._fetch(self._urls[index])
-        image = self._images[index]
+    def _load(self, index: int) -> dict[str, Any]:
+        image, connection = self._images[index], self._connections.get()
         try:
-            return {"image": decode(io.BytesIO(content), self._shape), "label": image.label}
-        except DECODE_ERRORS as error:
-            raise unreadable(image.path, error) from error
-
-    def _fetch(self, url: str) -> bytes:
-        try:
-            connection = self._idle.get_nowait()
-        except queue.Empty:
-            connection = http.client.HTTPConnection(
-                "127.0.0.1", self._port, timeout=_TIMEOUT_SECONDS
-            )
-        try:
-            connection.request("GET", url)
+            connection.request("GET", self._urls[index])
             response = connection.getresponse()
             content = response.read()
         except (OSError, http.client.HTTPException) as error:
@@ -120,10 +135,11 @@ class RemoteImages:
             raise CommandError(
                 f"the image server stopped answering ({error}): run the demonstration again"
             ) from error
-        self._idle.put(connection)
+        finally:
+            self._connections.put(connection)
         if response.status != http.client.OK:
             raise CommandError(
-                f"the image server refused {url} ({response.status} {response.reason}): "
+                f"the image server refused {image.path} ({response.status} {response.reason}): "
                 "leave the images in place until the demonstration ends"
             )
-        return content
+        return {"image": decode(image.path, self._shape, content), "label": image.label}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypedDict
+from itertools import chain, pairwise, repeat
 
 import torch
 from torch import nn
@@ -17,15 +16,11 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from pyecho import ops
 from pyecho.torch import EchoLoader
 
-from .images import ImageSet, decode_all
+from .images import ImageSet, decode
 from .source import RemoteImages
 
 BATCH_SIZE = 32
 SHUFFLE_BUFFER = 128
-LEARNING_RATE = 0.1
-MOMENTUM = 0.9
-MAX_GRADIENT_NORM = 1.0
-AVERAGE_DECAY = 0.95
 STEPS_PER_TEST = 10
 WIDTH = 24
 LEAST_AREA = 0.7
@@ -33,13 +28,6 @@ LEAST_AREA = 0.7
 
 # From bytes, channels last, to numbers from 0 to 1, channels first.
 _INPUT = (ops.Normalize(0, 1), ops.ToCHW())
-
-
-class Batch(TypedDict):
-    """Images as the network sees them, and their classes."""
-
-    image: torch.Tensor
-    label: torch.Tensor
 
 
 @dataclass
@@ -55,25 +43,9 @@ class Point:
 class Run:
     """The result of one training run.
 
-    Parameters
-    ----------
-    factor, seed
-        Which run this is.
-    reached
-        Whether the target accuracy was reached within the allowed number of steps.
-    seconds
-        Wall-clock time from the first request for a batch to the last test; the tests are part
-        of the training loop and of this time.
-    steps
-        Batches trained on.
-    fresh
-        Examples taken from the source, re-reads in later epochs included.
-    downstream_seconds
-        t_down: time for a batch during which the training loop was busy, tests included.
-    loader_ratio
-        R = t_up / t_down as measured by the loader.
-    curve
-        One point for every test.
+    Seconds count from the first request for a batch to the last test. Tests are part of the
+    training loop, also in `downstream_seconds`: t_down, the time for a batch during which the loop
+    was busy. `fresh` counts the examples taken from the source, also those of later epochs.
     """
 
     factor: float
@@ -83,8 +55,12 @@ class Run:
     steps: int = 0
     fresh: int = 0
     downstream_seconds: float = 0.0
-    loader_ratio: float = float("nan")
     curve: list[Point] = field(default_factory=list)
+
+    @property
+    def accuracy(self) -> float:
+        """That of the last test."""
+        return self.curve[-1].accuracy
 
 
 class Trainer:
@@ -103,7 +79,7 @@ class Trainer:
         self.field = images.field
         self.augmentation = [ops.RandomResizedCrop(images.shape[1:], (LEAST_AREA, 1)), *_INPUT]
         """Every use of an image shows another part of it, natively, while it is copied."""
-        tests = decode_all(images.test, images.shape)
+        tests = [decode(image.path, images.shape) for image in images.test]
         whole = [ops.Resize(images.shape[1:]), *_INPUT]
         with EchoLoader(
             tests, 1, batch_size=BATCH_SIZE, shuffle_buffer=0, fields={"": self.field}, ops=whole
@@ -114,19 +90,19 @@ class Trainer:
 
     def start(self, seed: int) -> None:
         """Begin anew, with the initial weights that `seed` decides."""
-        self._net = _convolutional_net(self._shape, self._classes, seed)
+        self._net = _new_network(self._shape, self._classes, seed)
         self._optimizer = torch.optim.SGD(
-            self._net.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM, nesterov=True
+            self._net.parameters(), lr=0.1, momentum=0.9, nesterov=True
         )
-        decay = get_ema_multi_avg_fn(AVERAGE_DECAY)  # type: ignore[no-untyped-call]
+        decay = get_ema_multi_avg_fn(0.95)  # type: ignore[no-untyped-call]
         self._average = AveragedModel(self._net, multi_avg_fn=decay)
 
-    def step(self, batch: Batch) -> None:
+    def step(self, batch: dict[str, torch.Tensor]) -> None:
         """Take one optimizer step."""
         loss = functional.cross_entropy(self._net(batch["image"]), batch["label"])
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        clip_grad_norm_(self._net.parameters(), MAX_GRADIENT_NORM)
+        clip_grad_norm_(self._net.parameters(), 1.0)
         self._optimizer.step()
         self._average.update_parameters(self._net)
 
@@ -157,7 +133,7 @@ def train_to_target(
     trainer.start(seed)
     with EchoLoader(
         source,
-        factor=int(factor) if factor == int(factor) else factor,
+        factor,
         batch_size=BATCH_SIZE,
         shuffle_buffer=SHUFFLE_BUFFER,
         seed=seed,
@@ -166,7 +142,7 @@ def train_to_target(
     ) as loader:
         busy = 0.0
         start = time.perf_counter()
-        for batch in _epochs(loader):
+        for batch in chain.from_iterable(repeat(loader)):  # epoch after epoch
             received = time.perf_counter()
             trainer.step(batch)
             run.steps += 1
@@ -176,11 +152,9 @@ def train_to_target(
             now = time.perf_counter()
             busy += now - received
             if tested:
-                stats = loader.stats()
                 run.seconds = now - start
                 run.downstream_seconds = busy / run.steps
-                run.fresh = stats.fresh
-                run.loader_ratio = stats.ratio
+                run.fresh = loader.stats().fresh
                 run.curve.append(Point(run.seconds, run.steps, accuracy))
                 run.reached = accuracy >= target
                 on_test(run)
@@ -189,38 +163,21 @@ def train_to_target(
     return run
 
 
-def _epochs(loader: EchoLoader) -> Iterator[Batch]:
-    for epoch in itertools.count():
-        loader.set_epoch(epoch)
-        yield from loader
+def _new_network(shape: tuple[int, int, int], classes: int, seed: int) -> nn.Module:
+    """Build the network with the initial weights that `seed` decides.
 
-
-def _convolutional_net(shape: tuple[int, int, int], classes: int, seed: int) -> nn.Module:
-    """Build the network with the initial weights that `seed` decides."""
+    Weights keep the scale of the signal, so that learning begins at once.
+    """
     torch.manual_seed(seed)
     channels, height, width = shape
-    return nn.Sequential(
-        *_block(channels, WIDTH),
-        *_block(WIDTH, 2 * WIDTH),
-        nn.Flatten(),
-        nn.Linear(2 * WIDTH * (height // 4) * (width // 4), classes),
-    )
-
-
-def _block(inputs: int, outputs: int) -> list[nn.Module]:
-    """Two convolutions, then half the resolution."""
-    return [
-        _convolution(inputs, outputs),
-        nn.ReLU(),
-        _convolution(outputs, outputs),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-    ]
-
-
-def _convolution(inputs: int, outputs: int) -> nn.Conv2d:
-    """Start with weights that keep the scale of the signal, so that learning begins at once."""
-    layer = nn.Conv2d(inputs, outputs, 3, padding=1)
-    nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
-    return layer
+    sizes = (channels, WIDTH, WIDTH, 2 * WIDTH, 2 * WIDTH)
+    layers: list[nn.Module] = []
+    for number, (inputs, outputs) in enumerate(pairwise(sizes), 1):
+        layer = nn.Conv2d(inputs, outputs, 3, padding=1)
+        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+        nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+        layers += [layer, nn.ReLU()]
+        if number % 2 == 0:
+            layers.append(nn.MaxPool2d(2))
+    pixels = (height // 4) * (width // 4)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(sizes[-1] * pixels, classes))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
@@ -29,6 +30,21 @@ def positive_int(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
+
+
+def number_between(low: float, high: float) -> Callable[[str], float]:
+    """Return the type of an argument that is a number in a range."""
+
+    def number(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {low:g} to {high:g}")
+        return value
+
+    return number
 
 
 def some_of(known: Iterable[str]) -> Callable[[str], tuple[str, ...]]:

@@ -1,5 +1,8 @@
+"""`pyecho demo`: what it refuses, prints and writes, and how it ends when interrupted."""
+
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -7,16 +10,11 @@ import sys
 import pytest
 from trace_format import Trace
 
-from pyecho import ConfigError
 from pyecho.demo import command
+from pyecho.tools.arguments import CommandError, check_figure, check_output
 from pyecho.tools.cli import main
 
 PACKAGES = ("torch", "sklearn", "PIL", "rich", "matplotlib")
-
-
-def needs_demo_packages():
-    for package in PACKAGES:
-        pytest.importorskip(package)
 
 
 @pytest.mark.parametrize(
@@ -38,12 +36,12 @@ def test_help_and_version(capsys, arguments, expected):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--factors", "1,0.5"], "0.5 is not an echo factor"),
-        (["--factors", "two"], "'two' is not a list of numbers"),
-        (["--factors", "nan"], "nan is not an echo factor"),
-        (["--factors", "2,100.5"], "100.5 is not an echo factor from 1 to 100"),
+        (["--factors", "1,0.5"], "'0.5' is not a number from 1 to 100"),
+        (["--factors", "two"], "'two' is not a number"),
+        (["--factors", "nan"], "'nan' is not a number"),
+        (["--factors", "2,100.5"], "'100.5' is not a number from 1 to 100"),
         (["--seeds", "0"], "'0' is not a whole number"),
-        (["--target", "95"], "'95' is not a number between 0 and 1"),
+        (["--target", "95"], "'95' is not a number from 0 to 1"),
     ],
 )
 def test_wrong_arguments_are_explained(capsys, arguments, message):
@@ -55,7 +53,7 @@ def test_wrong_arguments_are_explained(capsys, arguments, message):
 
 @pytest.mark.parametrize(
     ("text", "factors"),
-    [("1,3", (1, 3)), ("5,2.5", (1, 2.5, 5)), ("2,2,1.0", (1, 2)), ("100", (1, 100))],
+    [("1,3", (1, 3)), ("5, 2.5", (1, 2.5, 5)), ("2,2,1.0", (1, 2)), ("100", (1, 100))],
 )
 def test_factors_are_sorted_and_always_with_the_baseline(text, factors):
     assert command._factors(text) == factors
@@ -71,55 +69,58 @@ def test_missing_packages_are_one_line_that_says_what_to_install(capsys, monkeyp
     assert (captured.out, captured.err.count("\n")) == ("", 1)
 
 
-def error_of(capsys, *arguments):
-    """Run what must fail before anything is trained or shown, and return its one line."""
-    assert main(["demo", *map(str, arguments)]) == 1
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("old.json/x.json", "Not a directory"),
+        ("missing/x.json", "No such file or directory"),
+        (".", "Is a directory"),
+        ("n" * 300, "File name too long"),
+    ],
+)
+def test_path_that_cannot_be_written_is_named_with_its_option(tmp_path, path, problem):
+    (tmp_path / "old.json").touch()
+    path = tmp_path / path
+    with pytest.raises(CommandError, match=f"^--json {re.escape(str(path))} .*{problem}"):
+        check_output("--json", path)
+
+
+def test_check_changes_nothing(tmp_path):
+    (tmp_path / "old.json").write_text("before")
+    for name in ("old.json", "new.json"):
+        check_output("--json", tmp_path / name)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
+
+
+@pytest.mark.parametrize("name", ["figure", "figure.docx"])
+def test_format_that_is_unknown_is_reported_early(tmp_path, name):
+    pytest.importorskip("matplotlib")
+    with pytest.raises(CommandError, match=r"--output .* needs a suffix .*svg.*: choose"):
+        check_figure("--output", tmp_path / name)
+
+
+@pytest.fixture
+def demo_packages():
+    torch, *_ = map(pytest.importorskip, PACKAGES)
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("demo_packages")
+@pytest.mark.parametrize("option", ["--output", "--json", "--trace"])
+def test_path_that_cannot_be_written_is_refused_before_anything_is_trained(
+    option, capsys, tmp_path
+):
+    assert main(["demo", option, str(tmp_path / "missing" / "x.png")]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("pyecho demo: ")
+    assert captured.err.startswith(f"pyecho demo: {option} ")
     assert captured.err.count("\n") == 1
-    return captured.err
 
 
-@pytest.fixture
-def no_experiment(monkeypatch):
-    """Return a function that decides what an experiment does instead of training."""
-    needs_demo_packages()
-    from pyecho.demo import experiment
-
-    def replace(action):
-        monkeypatch.setattr(experiment, "run_experiment", lambda plan, observer: action())
-
-    replace(lambda: pytest.fail("training began"))
-    return replace
-
-
-def test_error_of_the_package_is_one_line_and_leaves_earlier_results(
-    capsys, tmp_path, no_experiment
-):
-    def fail():
-        raise ConfigError("no such factor")
-
-    no_experiment(fail)
-    paths = [tmp_path / "x.png", tmp_path / "x.json"]
-    for path in paths:
-        path.write_text("before")
-    error = error_of(capsys, "--output", paths[0], "--json", paths[1])
-    assert error == "pyecho demo: no such factor\n"
-    assert [path.read_text() for path in paths] == ["before", "before"]
-
-
-@pytest.fixture
-def torch_threads():
-    torch = pytest.importorskip("torch")
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("torch_threads")
+@pytest.mark.usefixtures("demo_packages")
 def test_demo_runs_on_a_folder(capsys, image_folder, tmp_path):
-    needs_demo_packages()
     figure, numbers = tmp_path / "figure.png", tmp_path / "numbers.json"
     path = tmp_path / "trace.json"
     arguments = ["--images", image_folder, "--output", figure, "--json", numbers, "--trace", path]
@@ -132,19 +133,16 @@ def test_demo_runs_on_a_folder(capsys, image_folder, tmp_path):
     assert figure.read_bytes().startswith(b"\x89PNG")
     document = json.loads(numbers.read_text())
     assert [run["factor"] for run in document["runs"]] == [1, 4]
+    assert [row["factor"] for row in document["summary"]] == [1, 4]
     assert str(tmp_path) not in numbers.read_text()
     trace = Trace(path)
-    assert trace.lanes() >= {
-        ("pyecho-feeder", "source"),
-        ("consumer", "step"),
-    }
+    assert trace.lanes() >= {("pyecho-feeder", "source"), ("consumer", "step")}
     steps = sum(run["steps"] for run in document["runs"])
     assert steps - 2 <= len(trace.of("step")) <= steps  # the last of a run has not ended
 
 
-@pytest.mark.usefixtures("torch_threads")
+@pytest.mark.usefixtures("demo_packages")
 def test_missed_target_is_shown_and_changes_the_exit_status(capsys, image_folder, tmp_path):
-    needs_demo_packages()
     figure = tmp_path / "figure.svg"
     plan = ["--factors", "1", "--seeds", "1", "--target", "1.0", "--max-steps", "1"]
     assert main(["demo", *plan, "--images", str(image_folder), "--output", str(figure)]) == 1
@@ -152,8 +150,8 @@ def test_missed_target_is_shown_and_changes_the_exit_status(capsys, image_folder
     assert figure.exists()
 
 
+@pytest.mark.usefixtures("demo_packages")
 def test_ctrl_c_ends_the_demonstration_with_one_line(tmp_path):
-    needs_demo_packages()
     process = subprocess.Popen(
         [
             sys.executable,

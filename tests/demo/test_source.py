@@ -1,3 +1,9 @@
+"""The server and its client: every image once a pass, in a seeded order, over a limited line."""
+
+import socket
+import subprocess
+import sys
+import time
 from contextlib import closing
 
 import pytest
@@ -5,19 +11,20 @@ import pytest
 pytest.importorskip("PIL")
 
 from pyecho.demo.images import decode, read_folder
-from pyecho.demo.server_process import ServerProcess
-from pyecho.demo.source import RemoteImages
+from pyecho.demo.server import Line
+from pyecho.demo.source import RemoteImages, ServerProcess
 from pyecho.tools.arguments import CommandError
 
 
 @pytest.fixture
 def images(image_folder):
+    (image_folder / "circle").rename(image_folder / "\u00e9 circle?")  # is quoted in URLs
     return read_folder(image_folder)
 
 
 @pytest.fixture
-def server(image_folder):
-    with closing(ServerProcess(image_folder)) as server:
+def server(images):
+    with closing(ServerProcess(images.root)) as server:
         yield server
 
 
@@ -61,22 +68,45 @@ def test_order_depends_on_the_seed_only(open_source):
     assert contents(open_source(seed=4)) != first
 
 
-def test_server_that_dies_in_the_middle_of_a_pass_is_reported(open_source, server):
+@pytest.mark.parametrize(
+    ("asked", "waits"),
+    [
+        ([(10.0, 50)], [0.5]),
+        ([(0.0, 10), (0.0, 10), (0.0, 10)], [0.1, 0.2, 0.3]),
+        ([(0.0, 10), (60.0, 10)], [0.1, 0.1]),
+    ],
+    ids=["until the last byte has passed", "one after the other", "idle time is lost"],
+)
+def test_messages_wait_for_the_bandwidth(asked, waits):
+    line = Line()
+    assert line.take(10**9, now=0.0) == 0.0
+    line.rate = 100.0
+    assert [line.take(size, now=now) for now, size in asked] == pytest.approx(waits)
+
+
+def test_images_take_as_long_as_the_bandwidth_says(images, open_source, server):
+    sizes = sum(image.path.stat().st_size for image in images.train)
+    server.set_bandwidth(sizes / 0.5)
+    began = time.perf_counter()
+    assert len(contents(open_source(look_ahead=4))) == len(images.train)
+    assert time.perf_counter() - began >= 0.49
+
+
+def test_server_that_dies_is_reported(open_source, server):
     examples = iter(open_source(look_ahead=4))
     next(examples)
     server._process.kill()
     with pytest.raises(CommandError, match="image server stopped answering"):
         list(examples)
+    with pytest.raises(CommandError, match="image server stopped with exit code -9"):
+        server.set_bandwidth(1.0)
 
 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda path: path.unlink(), "500"),
-        (
-            lambda path: path.write_bytes(b"not a PNG file"),
-            r"\.png cannot be decoded \(.*: replace",
-        ),
+        (lambda path: path.unlink(), r"refused .*\.png \(404 .*: leave the images in place"),
+        (lambda path: path.write_bytes(b"not a PNG file"), r"\.png cannot be decoded .*: replace"),
     ],
     ids=["vanished", "no image"],
 )
@@ -85,3 +115,45 @@ def test_image_that_cannot_be_had_is_reported(images, open_source, change, probl
         change(image.path)
     with pytest.raises(CommandError, match=problem):
         list(open_source())
+
+
+def is_over(client):
+    """Return True if the other side of a connection is gone, accepted or not."""
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_closing_stops_the_server_even_while_a_connection_is_open(images):
+    server = ServerProcess(images.root)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
+        server.close()
+        assert is_over(client)
+    server.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.port), timeout=30)
+
+
+def test_server_does_not_outlive_a_parent_that_is_killed(images):
+    parent = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys, pathlib\n"
+            "from pyecho.demo.source import ServerProcess\n"
+            "server = ServerProcess(pathlib.Path(sys.argv[1]))\n"
+            "print(server.port, flush=True)\n"
+            "sys.stdin.read()\n",
+            str(images.root),
+        ],
+        cwd=images.root,  # not the source folder, which would hide the installed package
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    port = int(parent.stdout.readline())
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+        parent.kill()
+        parent.communicate()
+        assert is_over(client)

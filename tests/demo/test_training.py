@@ -1,0 +1,91 @@
+"""A run ends where it should, and the rows of runs hold what was measured."""
+
+from contextlib import closing
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("PIL")
+pytest.importorskip("rich")
+pytest.importorskip("matplotlib")
+
+from pyecho.demo.images import read_folder
+from pyecho.demo.report import Spread, conclusion, summarize
+from pyecho.demo.source import RemoteImages, ServerProcess
+from pyecho.demo.train import BATCH_SIZE, SHUFFLE_BUFFER, Point, Run, Trainer, train_to_target
+
+UPSTREAM_SECONDS = 0.06
+
+
+@pytest.fixture
+def train(image_folder):
+    images = read_folder(image_folder)
+    with (
+        closing(ServerProcess(images.root)) as server,
+        closing(
+            RemoteImages(server.port, images.root, images.train, images.shape, seed=1)
+        ) as source,
+    ):
+        yield lambda **options: train_to_target(Trainer(images), source, seed=1, **options)
+
+
+def test_training_stops_at_the_target(train):
+    run = train(factor=2, target=0.01, max_steps=100)
+    assert (run.reached, run.steps, len(run.curve)) == (True, 10, 1)
+    assert run.seconds == run.curve[0].seconds > 0
+    assert 0 < run.downstream_seconds < run.seconds
+
+
+def test_target_out_of_reach_ends_after_the_allowed_steps_and_every_test_is_seen(train):
+    seen = []
+    run = train(factor=1, target=2.0, max_steps=25, on_test=lambda run: seen.append(run.steps))
+    assert (run.reached, run.steps) == (False, 25)
+    assert [point.step for point in run.curve] == seen == [10, 20, 25]
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.5])
+def test_fresh_examples_are_counted_across_epochs(train, factor):
+    run = train(factor=factor, target=2.0, max_steps=40)
+    used = 40 * BATCH_SIZE / factor
+    short_batches = 2 * BATCH_SIZE
+    ahead = SHUFFLE_BUFFER + 8 * BATCH_SIZE
+    assert used / 1.1 - short_batches <= run.fresh <= used * 1.1 + ahead
+
+
+@pytest.fixture
+def runs():
+    def run(factor, seed, seconds, fresh):
+        curve = [Point(seconds, 1, 0.96)]
+        return Run(factor, seed, True, seconds, fresh * factor // 10, fresh, 0.01, curve)
+
+    return [
+        run(1, 1, 10.0, 1000),
+        run(3, 1, 4.0, 400),
+        run(1, 2, 14.0, 1400),
+        run(3, 2, 5.0, 500),
+        run(1, 3, 12.0, 1200),
+        run(3, 3, 8.0, 800),
+    ]
+
+
+def test_rows_hold_medians_over_the_seeds_in_order_of_the_factor(runs):
+    base, echoed = summarize(runs[::-1], UPSTREAM_SECONDS)
+    assert (base.factor, echoed.factor) == (1, 3)
+    assert (base.runs, base.reached) == (3, 3)
+    assert (base.fresh, echoed.fresh) == (1200, 500)
+    assert base.seconds == Spread(12.0, 10.0, 14.0)
+    assert echoed.seconds == Spread(5.0, 4.0, 8.0)
+    assert base.speedup.median == 1.0
+    assert echoed.speedup == Spread(12.0 / 5.0, 12.0 / 8.0, 12.0 / 4.0)
+    assert echoed.reduction == pytest.approx(1200 / 500)
+    assert (echoed.ratio, echoed.allowed) == (pytest.approx(6.0), pytest.approx(3.0))
+    assert "With e = 3 the network reached 96.0%" in conclusion([base, echoed], 0.96)
+
+
+def test_missed_target_is_counted_and_takes_the_medians_away(runs):
+    runs[3].reached = False
+    base, echoed = summarize(runs, UPSTREAM_SECONDS)
+    assert (echoed.runs, echoed.reached) == (3, 2)
+    assert echoed.seconds is echoed.fresh is echoed.speedup is echoed.reduction is None
+    assert base.speedup is not None
+    assert "1 of 6 runs" in conclusion([base, echoed], 0.96)
