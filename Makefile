@@ -6,6 +6,8 @@ DEMO_ARGS ?=
 BENCH_ARGS ?=
 PEERS_ARGS ?=
 PAPER_ARGS ?=
+# Which faults make faults tries; all of them if empty.
+FAULTS ?=
 # Which libraries make ecosystem tests pyecho with; all of them if empty.
 ECOSYSTEM ?=
 # The wheel for test-wheel.
@@ -29,7 +31,7 @@ NO_ASLR := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(u
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test check nightly test-cpp test-cpp-rest test-python test-cuda test-cuda-all test-wheel test-aarch64 examples ecosystem wheels docs \
+.PHONY: help demo test check faults nightly test-cpp test-cpp-rest test-python test-cuda test-cuda-all test-wheel test-aarch64 examples ecosystem wheels docs \
   sanitize lint format bench peers paper paper-full clean gtest
 .DELETE_ON_ERROR:
 
@@ -64,8 +66,12 @@ test-cuda-all: test-cuda ## The same, also on one device, and the tests of the e
 	$(call test_cuda,devices=1,tests/emulated)
 	$(call test_cuda,devices=1,$(CUDA_TESTS) tests/device/test_states.py)
 
-nightly: .venv/test.stamp ## What is left out of .ci/run (hours): stress, all emulated schedules, other libraries, Pythons and processors
+faults: gtest .venv/test.stamp ## Put each fault of tests/faults.toml into a copy, and tell which of them the tests find (Python 3.11 or newer)
+	$(WITH_TOOLS) $(BIN)/python -P tests/faults.py $(FAULTS)
+
+nightly: .venv/test.stamp ## What is left out of .ci/run (hours): stress, faults, all emulated schedules, other libraries, Pythons and processors
 	PYECHO_STRESS=1 $(MAKE) test test-cuda-all
+	$(MAKE) faults
 	$(MAKE) ecosystem test-aarch64
 	set -e; for python in python3.10 python3.11 python3.12 python3.13 python3.14; do \
 	  if command -v $$python; then rm -rf .venv-wheels; $(MAKE) wheels test-wheel PYTHON=$$python; fi; \

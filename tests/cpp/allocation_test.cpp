@@ -308,6 +308,7 @@ TEST(Allocation, max_bytes_covers_everything_that_grows_with_the_configuration) 
   for (EchoConfig config :
        {EchoConfig{.plan = {.capacity = 20'000, .factor = 29.5, .batch_size = 2}, .leaves = leaves},
         EchoConfig{.plan = {.capacity = 4000, .unique_in_batch = true, .batch_size = 3000}, .leaves = leaves},
+        EchoConfig{.plan = {.capacity = 20'000, .factor = 4, .min_uses = 1, .batch_size = 2000}, .leaves = leaves},
         EchoConfig{.leaves = leaves, .prefetch = 300, .threads = 3},
         EchoConfig{.plan = {.batch_size = 2}, .leaves = leaves, .threads = 0, .slots_ahead = 50'000}}) {
     config.max_bytes = EchoBuffer::min_bytes(config);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/plan/plan.hpp"
+#include "support/chi_square.hpp"
 
 namespace pyecho::test {
 namespace {
@@ -106,6 +107,31 @@ TEST(AdaptivePlan, a_log_of_another_run_is_noticed) {
   run.feed(8);
   EXPECT_EQ(run.batch(), Outcome::kOk);
   EXPECT_TRUE(run.plan().diverged());
+}
+
+TEST(AdaptivePlan, a_batch_admits_every_item_that_has_arrived) {
+  AdaptiveRun run(config_of(16, 1, 6, 4));
+  run.feed(10);
+  EXPECT_EQ(run.batch(), Outcome::kOk);
+  EXPECT_EQ(run.plan().resident(), 10U);
+}
+
+TEST(AdaptivePlan, each_place_of_a_round_draws_every_item_equally_often) {
+  constexpr std::uint32_t kItems = 8;
+  std::vector<std::vector<int>> counts(kItems, std::vector<int>(kItems));
+  for (std::uint64_t seed = 0; seed < 2000; ++seed) {
+    PlanConfig config = config_of(kItems, 1, 6, kItems);
+    config.seed = seed;
+    AdaptiveRun run(config);
+    run.feed(kItems);
+    ASSERT_EQ(run.batch(), Outcome::kOk);
+    for (std::uint32_t place = 0; place < kItems; ++place) {
+      ++counts[place].at(run.items[place]);
+    }
+  }
+  for (const std::vector<int>& of_place : counts) {
+    EXPECT_LT(chi_square(of_place), 30.0);  // 7 degrees of freedom: one of 10,000 is more
+  }
 }
 
 TEST(AdaptivePlan, its_configuration_is_checked) {

@@ -85,6 +85,19 @@ def test_child_can_use_a_loader_of_its_parents_and_make_its_own():
     )
 
 
+def test_child_cannot_take_the_state_of_its_parents_iteration():
+    run(
+        CHILD
+        + """
+        loader = pyecho.EchoLoader(range(100), 2, batch_size=4)
+        batches = iter(loader)
+        next(batches)
+        in_child(refused(loader.state_dict))
+        assert loader.state_dict()["position"]["delivered"] == 1
+    """
+    )
+
+
 def test_dropping_and_closing_inherited_objects_in_the_child_is_harmless():
     run(
         CHILD

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from drivers import drivers, loader_of
+from drivers import drivers, flat, loader_of
 
 import pyecho
 
@@ -20,6 +20,14 @@ def least_bytes(driver, **arguments):
     ) as error:
         next(iter(loader_of(driver, [ROW] * 40, max_bytes=0, **EXAMPLES, **arguments)))
     return int(str(error.value).split("(")[1].split()[0])
+
+
+@drivers
+def test_shuffle_buffer_is_ten_batches_by_default_and_none_in_batch_echoing(driver):
+    for arguments, items in (({"batch_size": 4}, 40), ({}, 0)):
+        told = {"shuffle_buffer": items, **arguments}
+        ours, theirs = (flat(loader_of(driver, range(90), 2, **each)) for each in (arguments, told))
+        assert ours == theirs
 
 
 @drivers

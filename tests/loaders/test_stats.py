@@ -115,6 +115,26 @@ def test_scalars_are_what_is_known():
     assert scalars["echo/R"] > 0
 
 
+def test_occupancy_is_the_share_of_the_pool_that_items_fill():
+    loader = pyecho.EchoLoader(range(40), 4, batch_size=2, shuffle_buffer=10, threads=0)
+    shares = [loader.stats().occupancy for _ in loader]
+    assert shares[0] == 1
+    assert all(share >= 0.8 for share in shares[:60]), "an item that has left is replaced"
+    assert shares[-1] == 0, "at the end the pool drains"
+
+
+def test_stats_in_words():
+    stats = pyecho.EchoStats(
+        fresh=1234, emitted=4936, batches=617, read=1300,
+        source_seconds=13, consumer_wait_seconds=6, downstream_seconds=2,
+    )  # fmt: skip
+    assert str(stats).splitlines() == [
+        "4,936 uses of 1,234 items in 617 batches: effective factor 4, 25% fresh",
+        "R = 24.7: the source takes 10 ms an item, the consumer 405 us a use",
+        "the consumer waited 6 s of 8 s",
+    ]
+
+
 @waiting_drivers
 @pytest.mark.parametrize("options", [{}, {"batch_size": 4}, {"batch_size": 4, "drop_last": True}])
 def test_stats_count_what_the_consumer_has_had(driver, options):

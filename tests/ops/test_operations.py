@@ -10,7 +10,8 @@ from pyecho import ops
 from pyecho.items.programs import rows_with
 from pyecho.items.spec import NUMPY, Field
 
-DTYPES = ["uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64"]
+DTYPES = ["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
+DTYPES += ["float16", "float32", "float64"]
 
 
 def made(item, operations, key):
@@ -88,7 +89,7 @@ def test_resampling_is_within_one_level(seed):
     rng = np.random.default_rng(seed)
     for _ in range(250):
         rows, columns = (int(each) for each in rng.integers(1, 90, 2))
-        shape = (rows, columns, int(rng.choice([1, 2, 3, 4])))
+        shape = (rows, columns, int(rng.choice([1, 2, 3, 4, 5])))
         dtype = rng.choice(["uint8", "uint8", "uint16", "float32"])
         item = np.abs(item_of(rng, shape, dtype))
         size = tuple(int(each) for each in rng.integers(1, 70, 2))
@@ -98,7 +99,13 @@ def test_resampling_is_within_one_level(seed):
             ops.Resize(int(rng.integers(1, 70))),
             ops.Resize(size, interpolation="nearest"),
         ][int(rng.integers(4))]
-        operations, key = [first, ops.RandomFlip(1)], int(rng.integers(0, 2**63))
+        part = [ops.RandomCrop((rows - rows // 3, columns - columns // 4)), ops.RandomFlip(0)]
+        operations = [*part[int(rng.integers(3)) :], first, ops.RandomFlip(1)]
+        if rng.random() < 0.3:
+            operations += [ops.CenterCrop(1, axes=0), ops.Pad((9, 9), 7)]
+        if rng.random() < 0.3:
+            operations.append(ops.ToCHW())
+        key = int(rng.integers(0, 2**63))
         found = made(item, operations, key).astype(np.float64)
         wanted = reference.transformed(item, operations, key).astype(np.float64)
         assert found.shape == wanted.shape
@@ -146,8 +153,9 @@ def test_elements_that_are_no_numbers_can_be_moved():
     np.testing.assert_array_equal(
         made(item, operations, 3), reference.transformed(item, operations, 3)
     )
-    with pytest.raises(pyecho.ConfigError, match="Normalize"):
-        made(item, [ops.Normalize(0, 1)], 0)
+    for operation in (ops.Normalize(0, 1), ops.Resize(2)):
+        with pytest.raises(pyecho.ConfigError, match=f"{type(operation).__name__} needs numbers"):
+            made(item, [operation], 0)
 
 
 @pytest.mark.parametrize(
@@ -160,6 +168,13 @@ def test_elements_that_are_no_numbers_can_be_moved():
         ([ops.Resize(4), ops.RandomResizedCrop(4)], (8, 8, 3), "RandomResizedCrop.*only one"),
         ([ops.Pad(9), ops.Pad(9, axes=1)], (8, 8, 3), "Pad.*only one"),
         ([ops.Cutout(2), ops.Cutout(3)], (8, 8, 3), "Cutout.*only one"),
+        ([ops.Resize(4), ops.Resize(4)], (8, 8, 3), "Resize.*only one"),
+        ([ops.Normalize(0, 1), ops.Normalize(0, 1)], (8, 8, 3), "Normalize.*only one"),
+        ([ops.Normalize(0, 1), ops.RandomFlip(0)], (8, 8, 3), "RandomFlip.*before Normalize"),
+        ([ops.Resize(4, axes=(0, 2))], (8, 8, 3), "Resize needs two axes side by side"),
+        ([ops.CenterCrop(1, axes=3)], (8, 8, 3), "CenterCrop"),
+        ([ops.Pad((1,), axes=(0, 1))], (8, 8, 3), "Pad has 1 extents for 2 axes"),
+        ([ops.Pad(9, 256)], (8, 8, 3), "Pad needs a value that the item's elements can have"),
         ([ops.Pad((9, 9)), ops.Resize(4)], (8, 8, 3), "Resize.*before Pad"),
         ([ops.Resize(4), ops.RandomFlip(2)], (8, 8, 3), "RandomFlip.*behind axis 1"),
         ([ops.CenterCrop(1, axes=2), ops.Resize(4)], (8, 8, 3), "Resize.*behind axis 1"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from worlds import Told, global_batches, loader_of, numbers_of, run_world
 
-from pyecho import CheckpointError
+from pyecho import Adaptive, CheckpointError
 
 BATCH, SHARDS, POOL = 24, 12, 240
 STRESS = os.environ.get("PYECHO_STRESS", "") not in ("", "0")
@@ -90,6 +90,29 @@ def test_state_with_items_serves_the_rank_it_is_of():
                 loader.load_state_dict(begun[1 - member.rank][0])
             loader.load_state_dict(state)
             assert [batch.tolist() for batch in loader] == rest
+
+    run_world(2, goes_on)
+
+
+def test_position_of_an_adaptive_factor_serves_its_own_rank_only():
+    def make(member):
+        items = np.array(numbers_of(member.rank, 30))
+        return loader_of(member, items, Adaptive(3), batch_size=4, steps_per_epoch=5)
+
+    def begins(member):
+        with make(member) as loader:
+            batches = iter(loader)
+            next(batches)
+            return loader.state_dict(payload=False)
+
+    states, _ = run_world(2, begins)
+
+    def goes_on(member):
+        with make(member) as loader:
+            with pytest.raises(CheckpointError, match=rf"rank {1 - member.rank}\b"):
+                loader.load_state_dict(states[1 - member.rank])
+            loader.load_state_dict(states[member.rank])
+            assert sum(1 for _ in loader) == 4
 
     run_world(2, goes_on)
 

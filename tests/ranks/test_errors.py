@@ -62,6 +62,15 @@ def test_epochs_that_differ_are_told_of_on_every_rank():
     assert told_of(messages, 4, "epoch")
 
 
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_that_begin_with_the_same_item_are_warned_of(ranks):
+    def rank_does(member):
+        return sum(1 for _ in loader_of(member, numbers_of(0, 9), 2, batch_size=3))
+
+    with pytest.warns(RuntimeWarning, match=f"all {ranks} ranks begin with the same first item"):
+        assert run_world(ranks, rank_does)[0] == [6] * ranks
+
+
 @pytest.mark.parametrize("taken", [1, 3])
 def test_positions_that_differ_are_told_of_on_every_rank(taken):
     def rank_does(member):

@@ -1,6 +1,5 @@
 """Emissions of a loader or buffer, and how to write all of them down."""
 
-import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ class Loader:
     source: Callable[[], Any]
     arguments: dict[str, Any]
     epochs: tuple[int | None, ...] = (None,)
-    can_wrap: bool = True
+    can_wrap = True
 
     def emissions(self, wrap: Wrap | None, arguments: dict[str, Any]) -> Iterator[Iterable[Any]]:
         """Yield each epoch, to be read before the next one is asked for."""
@@ -37,12 +36,11 @@ class Loader:
 
 @dataclass(frozen=True)
 class Buffer:
-    """An EchoBuffer, and a function that fills it, in a thread of its own or beforehand."""
+    """An EchoBuffer, and a function that fills it, in a thread of its own."""
 
     spec: Any
     fill: Callable[[pyecho.EchoBuffer], None]
     arguments: dict[str, Any]
-    before: bool = False
     can_wrap = False
 
     def emissions(self, wrap: Wrap | None, arguments: dict[str, Any]) -> Iterator[Iterable[Any]]:
@@ -52,8 +50,6 @@ class Buffer:
         buffer = pyecho.EchoBuffer(self.spec, **{**self.arguments, **arguments})
         producer = threading.Thread(target=self._produce, args=[buffer], daemon=True)
         producer.start()
-        if self.before:
-            producer.join()
         try:
             yield buffer
         finally:
@@ -75,8 +71,6 @@ def plain(value: Any) -> Any:
         return kind, [(key, plain(child)) for key, child in value.items()]
     if isinstance(value, list | tuple):
         return kind, [plain(child) for child in value]
-    if dataclasses.is_dataclass(value):
-        return kind, plain(vars(value))
     if isinstance(value, torch.Tensor):
         flat = value.detach().resolve_conj().contiguous().reshape(-1)
         return kind, str(value.dtype), tuple(value.shape), hashed(flat.view(torch.uint8).numpy())

@@ -4,30 +4,15 @@ It is the same on every call, whatever the versions of libraries: nothing here d
 Item number n differs from all others in nearly every byte.
 """
 
-from collections import namedtuple
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import torch
 
 import pyecho
 
-Pair = namedtuple("Pair", ["image", "label"])
-
 RECORD = np.dtype([("a", "i1"), ("b", ">f8"), ("c", "V5"), ("d", "u2", (2,))])
 PADDED = np.dtype([("a", "i1"), ("b", "f8")], align=True)
 
 UNEVEN = [7, 1, 13, 0, 4, 30, 2]
-
-
-@dataclass
-class Record:
-    """Travels by reference as a whole."""
-
-    image: Any
-    label: int
 
 
 def pattern(number, shape=(), dtype="f4"):
@@ -62,37 +47,12 @@ def example(number):
     return {"image": pattern(number, (5, 3), "u1"), "label": number, "weight": number / 8}
 
 
-def numpy_pair(number):
-    return pattern(number, 6, "i2"), number
-
-
-def nested(number):
-    return {
-        "list": [pattern(number, 3, "i4"), {"deep": (number, pattern(number, (), "u2"))}],
-        "pair": Pair(pattern(number, (2, 1)), [number * 3]),
-        5: (),
-        "none": [],
-    }
-
-
 def referring(number):
     return {
         "x": pattern(number, 3, "u1"),
         "name": name(number),
         "more": (b"\0" * number, None, [name(number + 1)]),
     }
-
-
-def tensors(number):
-    return {"image": tensor(number, (3, 2)), "label": torch.tensor(number), "name": name(number)}
-
-
-def tensor_pair(number):
-    return tensor(number, (2, 3)), tensor(number, (), torch.int64)
-
-
-def record(number):
-    return Record(tensor(number, 3), number)
 
 
 def anything(number):
@@ -190,10 +150,6 @@ def stacked(rows, shape=(), dtype="f4"):
     return np.array([pattern(row, shape, dtype) for row in rows], dtype).reshape(len(rows), *shape)
 
 
-def batch_array(rows):
-    return stacked(rows, (2, 3))
-
-
 def batch_dict(rows):
     return {"image": stacked(rows, 5, "u1"), "label": np.array(rows, "i8")}
 
@@ -218,18 +174,6 @@ def batch_tensors(rows):
 
 
 # ---------------------------------------------------------------- what fills a buffer
-
-
-def put_all(item: Callable[[int], Any], count: int, buffer: pyecho.EchoBuffer) -> None:
-    """Put examples one by one."""
-    for number in range(count):
-        buffer.put(item(number))
-
-
-def put_batches(make_batch: Callable[[range], Any], buffer: pyecho.EchoBuffer) -> None:
-    """Put batches of uneven size."""
-    for batch in batches_of(make_batch, UNEVEN):
-        buffer.put_batch(batch)
 
 
 def reserve_all(buffer: pyecho.EchoBuffer) -> None:

@@ -80,6 +80,20 @@ def test_options_that_decide_the_output_are_told_apart(name, given, other):
         pyecho.EchoLoader([1], batch_size=4, **other).load_state_dict(state)
 
 
+@pytest.mark.parametrize(
+    ("option", "other"),
+    [
+        ("factor", pyecho.Adaptive(4, 2, max_age=9)),
+        ("min_uses", pyecho.Adaptive(3, 1, max_age=9)),
+        ("max_age", pyecho.Adaptive(3, 2)),
+    ],
+)
+def test_message_names_what_differs_in_an_adaptive_factor(option, other):
+    state = pyecho.EchoLoader([1], pyecho.Adaptive(3, 2, max_age=9), batch_size=1).state_dict()
+    with pytest.raises(pyecho.CheckpointError, match=f"{option}="):
+        pyecho.EchoLoader([1], other, batch_size=1).load_state_dict(state)
+
+
 def test_sources_unlike_that_of_the_state_are_refused_at_the_first_batch():
     consumer = Consumer(loader_of("list", 20, factor=2, batch_size=4))
     consumer.take(2)

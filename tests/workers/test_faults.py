@@ -56,6 +56,23 @@ def test_item_that_kills_its_workers_is_named_after_all_items_before_it(options)
         assert found == expected
 
 
+@forms
+def test_item_whose_worker_died_is_made_once_more_and_no_more(options, tmp_path):
+    tries = tmp_path / "tries"
+
+    class Noted(Deadly):
+        def __getitem__(self, index):
+            if index == self.at:
+                with tries.open("a") as file:
+                    file.write("x")
+            return super().__getitem__(index)
+
+    with pyecho.EchoLoader(Noted(None, at=0), 2, num_workers=2, **options) as loader:
+        with pytest.raises(WorkerError, match="item 0 of the source cannot be made"):
+            next(iter(loader))
+        assert tries.read_text() == "xx"
+
+
 class Odd(Exception):
     """Cannot be unpickled."""
 
