@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from pyecho._core import ConfigError
 from pyecho.checked import checked_int
+from pyecho.state.walk import Loaded
 
 Log = Mapping[int, Any]
 """Numbers of items (and ends of passes) that were taken before each batch, by the first epoch of
@@ -72,19 +72,18 @@ class Adaptive:
 
 
 def _checked(log: Log) -> dict[int, Any]:
-    with contextlib.suppress(AttributeError, TypeError, ValueError, OverflowError):
-        columns = {
-            checked_int("epoch", epoch, 0, 2**64 - 1): np.asarray(decisions)
-            for epoch, decisions in log.items()
-        }
-        if all(map(_is_counts, columns.values())):
-            return {epoch: column.astype(np.uint32) for epoch, column in columns.items()}
+    reason = f"it is a {type(log).__name__}"
+    try:
+        if isinstance(log, Mapping):
+            return {
+                checked_int("epoch", epoch, 0, 2**64 - 1): Loaded(column, f"log[{epoch}]")
+                .numbers(int, 0, 2**32 - 1, None)
+                .astype(np.uint32)
+                for epoch, column in log.items()
+            }
+    except ValueError as error:  # both of pyecho's errors are
+        reason = str(error)
     raise ConfigError(
         "replay needs the log of an earlier run, loader.stats().log: a dict of epochs and arrays "
-        f"of whole numbers; got {type(log).__name__}"
+        f"of whole numbers; {reason}"
     )
-
-
-def _is_counts(column: Any) -> bool:
-    whole = column.size == 0 or column.dtype.kind in "iu"
-    return column.ndim == 1 and whole and bool(np.all((column >= 0) & (column < 2**32)))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from pyecho._core import ConfigError, EchoError
+from pyecho._core import CheckpointError, ConfigError, EchoError
 from pyecho.checked import MAX_USES
 from pyecho.config import Config
 from pyecho.items.nest import leaves_of
@@ -236,7 +236,7 @@ def check_steps(config: Config, source: Source, length: int | None) -> None:
 
 
 def _code_of(config: Config) -> int:
-    from pyecho.state.digest import digest
+    from pyecho.state.walk import digest
 
     # Without a log to replay, which decides the output of one rank only.
     return int(digest(options_of(config))[:15], 16)
@@ -244,7 +244,7 @@ def _code_of(config: Config) -> int:
 
 def _code_of_item(item: Any) -> int:
     """Return a number for the content of an item; 0 if it has none that can be told."""
-    from pyecho.state.digest import digest
+    from pyecho.state.walk import digest
 
     told = (np.ndarray, np.generic, int, float, str, bytes)
     try:
@@ -252,5 +252,5 @@ def _code_of_item(item: Any) -> int:
         if not all(isinstance(leaf, told) or is_tensor(leaf) for leaf in leaves):
             return 0
         return int(digest({"item": item})[:15], 16)
-    except RecursionError:
+    except (RecursionError, CheckpointError):
         return 0

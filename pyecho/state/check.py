@@ -5,17 +5,14 @@ Nothing in a state is ever called, and a state of any kind is refused in bounded
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from pyecho import _core
-from pyecho._core import CheckpointError, EchoError
+from pyecho._core import CheckpointError
 from pyecho.config import Config
-from pyecho.items.spec import plain_tensor
-from pyecho.state.digest import digest, is_named
 from pyecho.state.position import (
     BATCH,
     LAST_END,
@@ -26,14 +23,11 @@ from pyecho.state.position import (
     Varied,
     options_of,
 )
+from pyecho.state.walk import MOST, Loaded, digest, is_named, is_scalar, plain, shown
 
-MOST = 2**62  # of anything that is counted
 MOST_EPOCHS = 2**63
 MOST_RANKS = 2**20
 MOST_EMPTY_PASSES = 2**20  # replaying them takes time, and no use ends it
-
-_RAISED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""Exceptions of functions that a damaged state may cause, besides `CheckpointError`."""
 
 
 @dataclass(frozen=True)
@@ -55,66 +49,65 @@ class SavedState:
 
         It may be that of another rank, or of another number of ranks, if it says so.
         """
-        try:
-            _check_origin(state, config.kind)
-            ranks = _check_options(state, config)
-            snapshot, source, lists = state["position"], state["source"], state["lists"]
-            if snapshot is not None:
-                snapshot = _snapshot_of(state, ranks, config)
-            if source is not None:
-                _require(set(_dict_of(source)) == {"ended", "iterator", "state"}, "source")
-                source = source | {name: _of(bool, source[name]) for name in ("ended", "iterator")}
-            if lists is not None:
-                lists = tuple(_of(bool, each) for each in _list(lists))
-            epoch, order = _count(state["epoch"], MOST_EPOCHS), _order_of(state["order"])
-            return cls(state, epoch, snapshot, source, lists, order)
-        except EchoError:
-            raise
-        except _RAISED as error:
-            raise CheckpointError(f"this is no whole state of pyecho: {error!r}") from error
+        loaded = Loaded(state)
+        _check_origin(loaded, config.kind)
+        ranks = _check_options(loaded, config)
+        snapshot, source, lists = (loaded[name] for name in ("position", "source", "lists"))
+        found = None
+        if source.value is not None:
+            source["state"]
+            flags = {name: source[name].of(bool) for name in ("ended", "iterator")}
+            found = source.value | flags
+        return cls(
+            raw=state,
+            epoch=loaded["epoch"].count(MOST_EPOCHS),
+            snapshot=None if snapshot.value is None else _snapshot_of(loaded, ranks, config),
+            source=found,
+            lists=None if lists.value is None else tuple(each.of(bool) for each in lists.each()),
+            order=_order_of(loaded["order"]),
+        )
 
 
-def _check_origin(state: Any, kind: str) -> None:
+def _check_origin(state: Loaded, kind: str) -> None:
     """Raise `CheckpointError` unless the state is whole, and of this kind."""
-    if not is_named(state) or "format" not in state or _of(str, state["format"]) != "pyecho":
+    form = plain(state.value.get("format")) if is_named(state.value) else None
+    if type(form) is not str or form != "pyecho":
         raise CheckpointError(
-            f"this {type(state).__name__} is no state of pyecho; pass what state_dict() returned"
+            f"this {type(state.value).__name__} is no state of pyecho; pass what state_dict() "
+            "returned"
         )
-    if _count(state["version"]) != VERSION:
-        raise CheckpointError(
-            f"the state has version {state['version']}, and this pyecho reads {VERSION}"
-        )
-    if _of(str, state["kind"]) != kind:
+    if (version := state["version"].count()) != VERSION:
+        raise CheckpointError(f"the state has version {version}, and this pyecho reads {VERSION}")
+    if state["kind"].of(str) != kind:
         raise CheckpointError(f"the state is not that of a {kind}")
-    if _of(str, state["digest"]) != digest(state):
+    if state["digest"].of(str) != digest(state.value):
         raise CheckpointError("the state is damaged: its digest is that of another one")
 
 
-def _check_options(state: dict[str, Any], config: Config) -> int:
+def _check_options(state: Loaded, config: Config) -> int:
     """Raise `CheckpointError` if the options are other ones; return the ranks of that run."""
     options = options_of(config)
-    saved = {name: _plain(value) for name, value in _dict_of(state["options"]).items()}
+    saved = {name: plain(each.value) for name, each in state["options"].named().items()}
     ranks = _deal(state, saved, config)
     for name in sorted(options.keys() | saved.keys()):
         value = saved.get(name)
-        known = _is(value, bool, int, float, str, type(None))
-        if not known or name not in options or name not in saved or value != options[name]:
-            shown = repr(value) if known else f"a {type(value).__name__}"
+        known = name in options and name in saved and is_scalar(value)
+        if not known or value != options[name]:
             raise CheckpointError(
-                f"the state was taken with {name}={shown}, and here it is {options.get(name)!r}; "
-                "all options that decide the output must be the same"
+                f"the state was taken with {name}={shown(value)}, and here it is "
+                f"{options.get(name)!r}; all options that decide the output must be the same"
             )
     return ranks
 
 
-def _deal(state: dict[str, Any], saved: dict[str, Any], config: Config) -> int:
+def _deal(state: Loaded, saved: dict[str, Any], config: Config) -> int:
     """Return the ranks that the state was taken of, and make its options those of one rank here.
 
     Raises `CheckpointError` if it serves another rank only, or cannot be dealt to the ranks here.
     """
     wiring, now = config.wiring, config.wiring.ranks
-    rank = None if state["rank"] is None else _count(state["rank"], MOST_RANKS)
-    before = max(1, _count(state["ranks"], MOST_RANKS))
+    rank = state["rank"].count_or_none(MOST_RANKS)
+    before = max(1, state["ranks"].count(MOST_RANKS))
     if rank is not None and (rank, before) != (wiring.rank, now):
         raise CheckpointError(
             f"the state is that of rank {rank} of {before}, and this is rank {wiring.rank} of "
@@ -122,13 +115,15 @@ def _deal(state: dict[str, Any], saved: dict[str, Any], config: Config) -> int:
         )
     if before == now:
         return before
-    if saved["shards"] is None or _count(saved["shards"]) % now:
+    names = ("shards", "batch_size", "shuffle_buffer")
+    shards, rows, places = (state["options"][name].count_or_none() for name in names)
+    if shards is None or shards % now:
         raise CheckpointError(
-            f"the run has shards={saved['shards']}, which cannot be dealt to {now} ranks; "
+            f"the run has shards={shards}, which cannot be dealt to {now} ranks; "
             "begin it with a number that all your numbers of ranks divide, such as 12"
         )
-    batch, pool = (_count(saved[name] or 0) * before for name in ("batch_size", "shuffle_buffer"))
-    if saved["batch_size"] is None or batch % now or pool % now:
+    batch, pool = (rows or 0) * before, (places or 0) * before
+    if rows is None or batch % now or pool % now:
         raise CheckpointError(
             f"a global batch of {batch} rows and {pool} places in the pools cannot be dealt to "
             f"{now} ranks equally; only batches of example echoing can be"
@@ -137,32 +132,30 @@ def _deal(state: dict[str, Any], saved: dict[str, Any], config: Config) -> int:
     return before
 
 
-def _snapshot_of(state: dict[str, Any], ranks: int, config: Config) -> Snapshot:
-    unspent = state["unspent"]
-    delivered_only = config.drop_last and unspent is None
+def _snapshot_of(state: Loaded, ranks: int, config: Config) -> Snapshot:
+    unspent = None
+    delivered_only = config.drop_last and state["unspent"].value is None
     at = _position_of(state["position"], ranks, config, delivered_only=delivered_only)
-    if unspent is not None:
+    if state["unspent"].value is not None:
         if at.passes is None:
             raise CheckpointError("the state holds items and not the passes they are of")
-        unspent = _unspent_of(unspent, _items_in(at.passes) + at.open_items, config)
+        unspent = _unspent_of(state["unspent"], _items_in(at.passes) + at.open_items, config)
     return Snapshot(
         at=at,
         unspent=unspent,
-        held=_list(state["held"]),
-        held_row=_count(state["held_row"]),
-        links={name: _link_of(link) for name, link in _dict_of(state["links"]).items()},
+        held=[each.value for each in state["held"].each()],
+        held_row=state["held_row"].count(),
+        links={name: _link_of(link) for name, link in state["links"].named().items()},
     )
 
 
-def _position_of(position: Any, ranks: int, config: Config, *, delivered_only: bool) -> Position:
+def _position_of(position: Loaded, ranks: int, config: Config, *, delivered_only: bool) -> Position:
     names = ("open_items", "iterations", "batches", "delivered")
-    counts = {name: _count(_dict_of(position)[name]) for name in names}
-    items, uses = (
-        None if position[name] is None else _count(position[name]) for name in ("items", "uses")
-    )
-    ended, open_items = _of(bool, position["ended"]), counts["open_items"]
+    counts = {name: position[name].count() for name in names}
+    items, uses = (position[name].count_or_none() for name in ("items", "uses"))
+    ended, open_items = position["ended"].of(bool), counts["open_items"]
     passes = None
-    if position["passes"] is not None:
+    if position["passes"].value is not None:
         passes = _passes_of(position["passes"], config)
         total = _items_in(passes) + open_items
         _require(total <= MOST and not (ended and open_items), "passes")
@@ -172,10 +165,10 @@ def _position_of(position: Any, ranks: int, config: Config, *, delivered_only: b
     if uses is not None:
         uses, rest = divmod(uses * ranks, config.wiring.ranks)
         _require(rest == 0 and uses % config.streams == 0, "uses")
-    decisions = _array_of(position["decisions"], np.int32, 1)
+    decisions = position["decisions"].array(np.int32, 1)
     _require(bool(np.all(decisions >= 0)), "decisions")
     return Position(
-        epoch=_count(position["epoch"], MOST_EPOCHS),
+        epoch=position["epoch"].count(MOST_EPOCHS),
         items=items,
         uses=uses,
         passes=passes,
@@ -186,8 +179,11 @@ def _position_of(position: Any, ranks: int, config: Config, *, delivered_only: b
     )
 
 
-def _passes_of(passes: Any, config: Config) -> list[tuple[int, int]]:
-    found = [(_count(count), _count(items)) for count, items in map(_list, _list(passes))]
+def _passes_of(passes: Loaded, config: Config) -> list[tuple[int, int]]:
+    found = []
+    for each in passes.each():
+        count, items = (part.count() for part in each.each(2))
+        found.append((count, items))
     most = MOST if config.steps_per_epoch is not None else max(1, config.epochs or 1)
     _require(sum(count for count, _ in found) <= most, "passes")
     _require(all(count >= 1 for count, _ in found), "passes")
@@ -199,55 +195,54 @@ def _items_in(passes: list[tuple[int, int]]) -> int:
     return sum(count * items for count, items in passes)
 
 
-def _unspent_of(unspent: Any, total: int, config: Config) -> Unspent:
-    numbers = _array_of(_dict_of(unspent)["numbers"], np.int64, 1)
+def _unspent_of(unspent: Loaded, total: int, config: Config) -> Unspent:
+    numbers = unspent["numbers"].array(np.int64, 1)
     _require(bool(np.all(np.diff(np.sort(numbers), prepend=-1, append=total) > 0)), "items")
-    columns, checksum = _list(unspent["columns"]), 0
-    for leaf, column in enumerate(columns):
-        if type(column) is dict:  # the digest covers it
-            values = _array_of(_dict_of(column)["values"], np.uint8, 1)
-            columns[leaf] = Varied(values, _array_of(column["shapes"], np.int64, 2))
-            _require(bool(np.all(columns[leaf].shapes >= 0)), "shapes")
-        elif type(column) is not list:
-            columns[leaf] = rows = _array_of(column, np.uint8, 2)
-            checksum += _core.checksum_of_column(rows, numbers, leaf)
+    columns: list[Any] = []
+    checksum = 0
+    for leaf, column in enumerate(unspent["columns"].each()):
+        if type(column.value) is dict:  # the digest covers it
+            shapes = column["shapes"].array(np.int64, 2)
+            _require(bool(np.all(shapes >= 0)), "shapes")
+            columns.append(Varied(column["values"].array(np.uint8, 1), shapes))
+        elif type(column.value) is list:
+            columns.append(column.value)
+        else:
+            columns.append(column.array(np.uint8, 2))
+            checksum += _core.checksum_of_column(columns[leaf], numbers, leaf)
         _require(len(columns[leaf]) == len(numbers), "columns")
+    leaves = None
     if config.batch_size is None:
         _require(len(columns) == 1 and type(columns[0]) is list, "columns")
-    elif checksum % 2**64 != _count(unspent["checksum"], 2**64 - 1):
-        raise CheckpointError("the items of the state are damaged")
-    leaves = None
-    if config.batch_size is not None:
-        leaves = [_of(str, leaf) for leaf in _list(unspent["leaves"])]
+    else:
+        if checksum % 2**64 != unspent["checksum"].count(2**64 - 1):
+            raise CheckpointError("the items of the state are damaged")
+        leaves = [leaf.of(str) for leaf in unspent["leaves"].each()]
     order = np.argsort(numbers)
     return Unspent(numbers=numbers[order], order=order, columns=columns, leaves=leaves)
 
 
-def _link_of(link: Any) -> tuple[int, int, list[list[Any]]]:
-    iterations, delivered, made = _list(link)
+def _link_of(link: Loaded) -> tuple[int, int, list[list[Any]]]:
+    iterations, delivered, made = link.each(3)
     entries = []
-    for kind, *batch in map(_list, _list(made)):
-        kind = _count(kind, LAST_END)
-        _require(len(batch) in ((1, 3) if kind == BATCH else (0,)), "batches")
+    for entry in made.each():
+        kind, *batch = entry.each(1, 2, 4)
+        entries.append([kind.count(LAST_END), *(each.value for each in batch[:1])])
+        _require(len(batch) in ((1, 3) if entries[-1][0] == BATCH else (0,)), "batches")
         info = zip(batch[1:], (np.int64, np.int32), strict=False)
-        entries.append([kind, *batch[:1], *(_array_of(*each, 1) for each in info)])
-    return _count(iterations), _count(delivered), entries
+        entries[-1] += [each.array(dtype, 1) for each, dtype in info]
+    return iterations.count(), delivered.count(), entries
 
 
-def _order_of(order: Any) -> dict[str, Any] | None:
-    if order is None:
+def _order_of(order: Loaded) -> dict[str, Any] | None:
+    if order.value is None:
         return None
-    base, begins = _dict_of(order)["base"], []
-    for epoch, states in map(_list, _list(order["begins"])):
-        arrays = [_array_of(each, np.uint8, 1) for each in _list(states)]
-        begins.append([_count(epoch, MOST_EPOCHS), arrays])
-    base = None if base is None else _count(base, 2**63)
-    return {"base": base, "begins": begins, "counted": _of(bool, order["counted"])}
-
-
-# ---------------------------------------------------------------- values
-
-Kind = TypeVar("Kind")
+    begins = []
+    for epoch, states in (each.each(2) for each in order["begins"].each()):
+        arrays = [each.array(np.uint8, 1) for each in states.each()]
+        begins.append([epoch.count(MOST_EPOCHS), arrays])
+    base, counted = order["base"].count_or_none(2**63), order["counted"].of(bool)
+    return {"base": base, "begins": begins, "counted": counted}
 
 
 def _require(true: bool, what: str) -> None:
@@ -255,62 +250,3 @@ def _require(true: bool, what: str) -> None:
         raise CheckpointError(
             f"the state contradicts itself in its {what}: it is damaged; load an earlier one"
         )
-
-
-def _is(value: Any, *kinds: type) -> bool:
-    """Return True if a value is of one of these types itself, without asking it or its class."""
-    return any(type(value) is kind for kind in kinds)
-
-
-_NUMPY: tuple[type, ...] = (np.ndarray, *set(np.sctypeDict.values()))
-
-
-def _plain(value: Any) -> Any:
-    """Return the number or text in a NumPy scalar, or in an array of no axes, as of npz files."""
-    if _is(value, *_NUMPY) and value.ndim == 0 and value.dtype.kind in "biufU":
-        return value.item()
-    return value
-
-
-def _of(kind: type[Kind], value: Any) -> Kind:
-    """Return a value that must be of a type itself, or a NumPy scalar of it."""
-    value = _plain(value)
-    if type(value) is not kind:
-        raise CheckpointError(
-            f"the state has a {type(value).__name__} in the place of a {kind.__name__}"
-        )
-    return value
-
-
-def _count(value: Any, most: int = MOST) -> int:
-    number = _of(int, value)
-    if not 0 <= number <= most:
-        raise CheckpointError(
-            f"the state needs a number of 0 to {most}, and has {number}: it is damaged; load an "
-            "earlier one"
-        )
-    return number
-
-
-def _dict_of(value: Any) -> dict[str, Any]:
-    if not is_named(value):
-        raise CheckpointError(f"the state has a {type(value).__name__} in the place of a dict")
-    return value
-
-
-def _list(value: Any) -> list[Any]:
-    """Return a copy of a list, or of a tuple, which some files make of lists."""
-    if not _is(value, list, tuple):
-        raise CheckpointError(f"the state has a {type(value).__name__} in the place of a list")
-    return list(value)
-
-
-def _array_of(value: Any, dtype: Any, axes: int) -> Any:
-    torch = sys.modules.get("torch")
-    if torch is not None and type(value) is torch.Tensor:
-        value = plain_tensor(value).cpu().numpy()
-    if issubclass(type(value), np.ndarray):  # of a mapped file, say
-        value = np.ndarray.view(value, np.ndarray)
-    if type(value) is not np.ndarray or value.dtype != dtype or value.ndim != axes:
-        raise CheckpointError("the state lacks an array of items, or it is of another kind")
-    return np.ascontiguousarray(value)

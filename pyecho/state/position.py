@@ -41,7 +41,7 @@ from typing import Any
 
 import numpy as np
 
-from pyecho._core import CheckpointError, EchoError
+from pyecho._core import CheckpointError
 from pyecho.config import Config
 
 VERSION = 2
@@ -173,9 +173,9 @@ def whole_state(
 ) -> dict[str, Any]:
     """Return the whole state, with its digest.
 
-    Raises `EchoError` if it has none, as nothing with an item that contains itself has.
+    Raises `CheckpointError` if it has none, as nothing with an item that contains itself has.
     """
-    from pyecho.state.digest import digest  # only states need it
+    from pyecho.state.walk import digest  # only states need it
 
     state: dict[str, Any] = {
         "format": "pyecho",
@@ -195,13 +195,7 @@ def whole_state(
         "order": None,
         **more,
     }
-    try:
-        return state | {"digest": digest(state)}
-    except RecursionError:
-        raise EchoError(
-            "no state can be taken: an item, or the state of the source, contains itself, or is a "
-            "nest too deep"
-        ) from None
+    return state | {"digest": digest(state)}
 
 
 def with_ends(items: list[Any], queue: dict[str, Any], iterations: int) -> list[Any]:

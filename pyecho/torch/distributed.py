@@ -10,11 +10,14 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from pyecho._core import ConfigError, EchoError
+from pyecho._core import CheckpointError, ConfigError, EchoError
 from pyecho.loader import EchoLoader
 from pyecho.run.extent import check_rank
+from pyecho.state.walk import Loaded, digest, is_named
 
 __all__ = ["RunState", "TorchGroup"]
+
+MOST_TEXT = 2**26  # characters of the JSON of a state
 
 
 class TorchGroup:
@@ -83,19 +86,42 @@ class RunState:
     def state_dict(self) -> dict[str, Any]:
         """Return the state, the same on all ranks."""
         state = self._loader.state_dict(payload=False)
-        if state["rank"] is not None and state["ranks"] > 1 and state["position"] is not None:
+        if state["rank"] is not None and state["ranks"] > 1:
             raise EchoError(
-                "the position of this run is that of one rank alone: its factor is Adaptive, or "
-                "its passes differ in length; save state_dict() of each rank"
+                "the position of this run is that of one rank alone: its factor is Adaptive, its "
+                "passes differ in length, or its source has a state of its own; save state_dict() "
+                "of each rank"
             )
-        return {"run": json.dumps(state, default=lambda array: array.tolist())}
+        try:
+            text = json.dumps(state, default=lambda array: array.tolist())
+            same = digest(_state_of(text)) == state["digest"]
+        except (TypeError, ValueError, AttributeError):
+            same = False
+        if not same:
+            raise EchoError(
+                "a RunState holds JSON, and the state of this source has more in it, such as "
+                f"bytes, arrays or keys that are numbers, or more than {MOST_TEXT} characters; "
+                "save state_dict() instead, with torch.save()"
+            )
+        return {"run": text}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Have the loader go on there."""
-        run = json.loads(state["run"])
-        if isinstance(run, dict) and isinstance(position := run.get("position"), dict):
-            position["decisions"] = np.array(position["decisions"], np.int32)
-        self._loader.load_state_dict(run)
+        self._loader.load_state_dict(_state_of(Loaded(state)["run"].of(str)))
+
+
+def _state_of(text: str) -> Any:
+    if len(text) > MOST_TEXT:
+        raise CheckpointError(f"the state of a run has at most {MOST_TEXT} characters")
+    try:
+        run = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"the state of a run needs JSON: {error}") from error
+    position = run.get("position") if is_named(run) else None
+    if is_named(position) and "decisions" in position:
+        decisions = Loaded(position["decisions"], "the state['position']['decisions']")
+        position["decisions"] = decisions.numbers(int, 0, 2**31 - 1, None).astype(np.int32)
+    return run
 
 
 def group_of(group: Any) -> Any:

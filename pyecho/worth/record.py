@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pyecho.state.walk import MOST, Loaded
 from pyecho.worth.estimate import Floats
 
 # Attributes of a record that are saved by their names.
@@ -22,6 +22,7 @@ BINS = 512
 """Most bins. When all are full, each two become one. Also most validation losses."""
 MOST_LOSS = 1e100
 """Larger losses have squares that do not add up; they count as not finite."""
+LARGEST = np.finfo(np.float64).max
 SAMPLE = 256
 """So many of the first fresh items are remembered: the next pass has begun once one comes again."""
 
@@ -108,24 +109,22 @@ class Record:
         return {**numbers, **lists, "first": sorted(self.first)}
 
     @classmethod
-    def of(cls, state: Mapping[str, Any]) -> Record:
-        """Return the record of a state. Raises ValueError, TypeError, LookupError."""
+    def of(cls, state: Loaded) -> Record:
+        """Return the record of a state. Raises `CheckpointError`."""
         record = cls()
         for name in NUMBERS:
-            setattr(record, name, int(state[name]))
-        for count, size in ((record.batches, record.width), (record.validated, record.every)):
-            if not (0 <= count < 2**63 and 0 < size < 2**63 and count <= BINS * size):
-                raise ValueError(f"{count} batches or validation losses in groups of {size}")
-            if size & (size - 1):
-                raise ValueError(f"{size} is no power of two")
+            setattr(record, name, state[name].of(int))
+        for count, size in (("batches", "width"), ("validated", "every")):
+            width = state[size].count()
+            if width < 1 or width & (width - 1):
+                state[size].fail("a power of two")
+            state[count].count(min(MOST, BINS * width))
         if not -1 <= record.later <= record.batches:
-            raise ValueError(f"a later pass after {record.later} of {record.batches} batches")
-        record.first = set(np.asarray(state["first"], np.int64).ravel().tolist())
+            state["later"].fail(f"a number of -1 to {record.batches}")
+        record.first = set(state["first"].numbers(int, -(2**63), 2**63 - 1, None).tolist())
         for name, array in record._filled().items():
-            array[...] = np.reshape(state[name], array.shape)
-            least = -np.inf if name in ("sums", "validation_losses") else 0
-            if not (np.isfinite(array) & (array >= least)).all():
-                raise ValueError(f"{name} with numbers that are negative or not finite")
+            least = -LARGEST if name in ("sums", "validation_losses") else 0
+            array[...] = state[name].numbers(float, least, LARGEST, *array.shape)
         return record
 
     def _filled(self) -> dict[str, Floats]:

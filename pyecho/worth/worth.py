@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from pyecho._core import CheckpointError, ConfigError
 from pyecho.items.spec import EchoInfo
+from pyecho.state.walk import Loaded
 from pyecho.worth.arrival import Arrival, arrival_of
 from pyecho.worth.estimate import (
     LEAST_BINS,
@@ -153,8 +154,8 @@ class Worth:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Become what `state_dict` has saved. Raises `CheckpointError`, unchanged, if it cannot."""
         try:
-            record = Record.of(state)
-        except (ValueError, TypeError, LookupError, OverflowError) as error:
+            record = Record.of(Loaded(dict(state) if isinstance(state, Mapping) else state))
+        except CheckpointError as error:
             raise CheckpointError(f"this is no state of a Worth: {error}") from error
         self._pending.clear()
         self._record, self._estimate = record, None

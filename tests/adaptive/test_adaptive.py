@@ -315,3 +315,12 @@ def test_forked_child_cannot_take_the_state_of_its_parent():
                 raised += 1
         os._exit(raised)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+
+
+def test_replay_refuses_a_log_that_grows_without_end_and_says_where():
+    nest = [1]
+    for _ in range(60):
+        nest = [nest, nest]
+    for column in (nest, [nest], [1, 2**2000], np.broadcast_to(np.int64(1), (10**13,)), [0.5]):
+        with pytest.raises(pyecho.ConfigError, match=r"log\[3\] needs"):
+            pyecho.Adaptive(4).replay({0: [1, 2], 3: column})

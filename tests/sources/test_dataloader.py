@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, RandomSampler, WeightedRandomSampler
 import pyecho
 import pyecho.torch
 from pyecho.source.dataloader import owned
-from pyecho.state.digest import digest
+from pyecho.state.walk import digest
 
 ITEMS = 53
 CHAINS = 2000 if os.environ.get("PYECHO_STRESS", "") not in ("", "0") else 30

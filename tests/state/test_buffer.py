@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from resuming import columns, example
 
 import pyecho
-from pyecho.state.digest import digest
+from pyecho.state.walk import digest
 
 SPEC = pyecho.spec_of(example(0))
 

@@ -12,7 +12,7 @@ import pytest
 from resuming import Consumer, Stateful, example, loader_of, noisy
 
 import pyecho
-from pyecho.state.digest import digest
+from pyecho.state.walk import digest
 
 pytestmark = pytest.mark.slow
 

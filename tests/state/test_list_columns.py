@@ -8,7 +8,7 @@ from drivers import Iterated
 from resuming import Consumer
 
 import pyecho
-from pyecho.state.digest import digest
+from pyecho.state.walk import digest
 
 pytestmark = pytest.mark.slow
 
