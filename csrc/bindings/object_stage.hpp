@@ -51,6 +51,7 @@ class ObjectStage final : public Stage {
   }
   // Raises this exception in the consumer in the place of an item. That ends the iteration and stops the queue.
   void fill_error(Reservation place, const pybind11::object& error) {
+    has_error_ = true;
     commit(place, {.object = checked_failure(error), .is_error = true});
   }
   // Raises this exception in the consumer, which finds nothing in the queue, between two items; returns once it has been
@@ -97,9 +98,10 @@ class ObjectStage final : public Stage {
   pybind11::object transform_;
   const bool has_transform_;
   const bool shared_;
-  pybind11::object told_;  // an exception that the consumer has not had; null: none
-  EventCount told_count_;  // advanced when it has
-  bool failed_ = false;    // true after an error was emitted; nothing follows
+  pybind11::object told_;   // an exception that the consumer has not had; null: none
+  EventCount told_count_;   // advanced when it has
+  bool has_error_ = false;  // fill_error() was called since the beginning
+  bool failed_ = false;     // true after an error was emitted; nothing follows
 };
 
 }  // namespace pyecho::bindings
