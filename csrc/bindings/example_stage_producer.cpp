@@ -19,6 +19,18 @@ namespace {
 // Rows of a batch that are committed together.
 constexpr std::size_t kGroupRows = 32;
 
+// Counts a thread that is inside of put() or reserve().
+class Inside {
+ public:
+  explicit Inside(Atomic<std::uint32_t>& producers) : producers_(producers) { producers_.fetch_add_acq_rel(1); }
+  ~Inside() { producers_.fetch_add_acq_rel(static_cast<std::uint32_t>(-1)); }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  Atomic<std::uint32_t>& producers_;
+};
+
 }  // namespace
 
 // Raises for the outcome of an attempt to put. `progress` is appended to the message of a PutTimeout.
@@ -92,6 +104,7 @@ ExampleStage::Shapes ExampleStage::checked_shapes(const py::dict& shapes) const 
 }
 
 Reservation ExampleStage::reserve(std::optional<double> timeout_s) {
+  const Inside inside(producers_);
   const Deadline deadline = deadline_after(timeout_s);
   Reservation reservation{};
   Outcome outcome = core_->reserve(reservation, Deadline::min());
@@ -164,6 +177,7 @@ void ExampleStage::fill(const ItemView& view, std::size_t row, std::span<const R
 }
 
 void ExampleStage::put(py::handle item, bool batched, std::optional<double> timeout_s) {
+  const Inside inside(producers_);
   const ItemView view(structure_, item, batched, to_array_);
   check_shapes(view);
   std::size_t row = 0;

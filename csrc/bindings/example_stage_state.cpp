@@ -88,6 +88,7 @@ void ExampleStage::make_room(std::size_t items) {
   } catch (const std::length_error& error) {
     raise(errors().config_error, error.what());
   }
+  check_no_producer();
 }
 
 Replay ExampleStage::begin_core(const PlanPosition& position) {

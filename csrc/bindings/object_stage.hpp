@@ -40,6 +40,7 @@ class ObjectStage final : public Stage {
   [[nodiscard]] bool at_end() const override { return failed_ || Stage::at_end(); }
   int traverse(visitproc visit, void* arg) const override;
   void clear() override;
+  void make_room(std::size_t items) override;
   void refill(const pybind11::object& item, bool batched, const Indices& rows, const Indices& slots) override;
 
   // For threads that fill the queue in an order of their own: waits for room. Raises Closed, also if paused. Each
@@ -68,7 +69,6 @@ class ObjectStage final : public Stage {
   Outcome put_held(bool wait, std::size_t& row) override;
   Outcome try_emit(PyObject*& emission) override;
   Outcome wait(Deadline slice) override { return core_->await_items(slice); }
-  void make_room(std::size_t items) override;
   Replay begin_core(const PlanPosition& position) override;
   const Plan& inspect(pybind11::dict& state, bool payload) override;
 

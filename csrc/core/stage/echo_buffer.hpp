@@ -102,6 +102,7 @@ class EchoBuffer final : public EchoStage {
   [[nodiscard]] bool at_end() const noexcept override { return driver_.at_end(); }
   [[nodiscard]] std::uint64_t needed() const noexcept override { return driver_.needed(); }
 
+  using SlotPool::open_reservations;
   using SlotPool::skip;  // as begin() otherwise, after it
 
   // -- Saving and resuming: the consumer's thread --

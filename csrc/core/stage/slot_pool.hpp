@@ -150,6 +150,11 @@ class SlotPool {
 
   // -- No other thread inside --
 
+  // Returns how many reservations are open.
+  [[nodiscard]] std::uint64_t open_reservations() const noexcept {
+    const std::uint64_t end = end_ticket_.load_acquire();
+    return (end == kOpen ? tickets_.load_acquire() : end) - committed_.read();
+  }
   // Frees every slot and opens the input again. Throws std::logic_error if a reservation is still open.
   void reset();
   // Same, but frees only these slots, and stays halted. The others hold items that a plan has been fed. As many slots
