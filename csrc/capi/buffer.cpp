@@ -288,7 +288,7 @@ bool Buffer::get_rows(std::uint64_t id, std::size_t leaf, const unsigned char*& 
   if (held == nullptr) {
     return false;
   }
-  data = reinterpret_cast<const unsigned char*>(held->lease.values(leaf).share().get());
+  data = reinterpret_cast<const unsigned char*>(held->lease.values(leaf).data());
   shapes = reinterpret_cast<const std::int64_t*>(held->lease.data() + core_->layout().leaves()[leaf].batch_offset);
   return true;
 }
