@@ -160,13 +160,12 @@ void ExampleStage::fill(const ItemView& view, std::size_t row, std::span<const R
   try {
     std::array<std::byte*, kGroupRows> slots{};
     for (std::size_t i = 0; i < reservations.size(); ++i) {
-      const std::uint32_t slot = reservations[i].slot;
-      slots.at(i) = core_->slot_data(slot);
-      if (has_references_) {
-        set_references(slot, view.references(row + i));
-      }
+      slots.at(i) = core_->slot_data(reservations[i].slot);
     }
     view.copy_rows(row, core_->layout(), core_->stream_slots(), std::span(slots).first(reservations.size()));
+    for (std::size_t i = 0; i < reservations.size() && has_references_; ++i) {  // last, so that no aborted slot has any
+      set_references(reservations[i].slot, view.references(row + i));
+    }
   } catch (...) {
     for (const Reservation& reservation : reservations) {
       core_->abort(reservation);
