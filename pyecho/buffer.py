@@ -165,6 +165,7 @@ class EchoBuffer(_core.ExampleStage):
         if saved is None or saved.unspent is None:
             raise CheckpointError("the state of a buffer holds its examples, and this one does not")
         parts = parts_of_examples(saved.unspent, self._spec)
+        self._make_room(len(saved.unspent.numbers))
         try:
             _, slots = self._resume(saved.at, saved.unspent.numbers)
             refill(self._refill, parts, slots)

@@ -181,4 +181,6 @@ class LoaderTools:
         if source is not None:
             variant._source = chosen(source, variant._config)
         variant._run = variant._new_run()
+        if self._run.engine.wiring.reads_few:  # of another loader, which counts its batches
+            variant._run.engine.wiring = replace(variant._run.engine.wiring, reads_few=True)
         return variant

@@ -67,6 +67,10 @@ class EchoStats:
                 f"R = {self.ratio:.3g}: the source takes {_time(self.ratio * use)} an item, the "
                 f"consumer {_time(use)} a use"
             )
+        elif not self._upstream:
+            lines.append(
+                "R is not known: no time of a source was seen, as where a program puts items"
+            )
         waited = self.consumer_wait_seconds
         if total := waited + self.downstream_seconds:
             lines.append(f"the consumer waited {_time(waited)} of {_time(total)}")
@@ -104,10 +108,13 @@ class EchoStats:
 
         The source's time is `upstream_seconds`, or `source_seconds` while that is unknown.
         """
-        if not (self.read and self.emitted and self.downstream_seconds > 0):
+        if not (self.read and self.emitted and self.downstream_seconds > 0 and self._upstream):
             return nan
-        upstream_seconds = self.upstream_seconds or self.source_seconds
-        return (upstream_seconds / self.read) / (self.downstream_seconds / self.emitted)
+        return (self._upstream / self.read) / (self.downstream_seconds / self.emitted)
+
+    @property
+    def _upstream(self) -> float:
+        return self.upstream_seconds or self.source_seconds
 
     @property
     def recommended_factor(self) -> float:

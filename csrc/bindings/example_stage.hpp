@@ -19,6 +19,10 @@
 #include "core/stage/batch_pool.hpp"
 #include "core/stage/echo_buffer.hpp"
 
+namespace pyecho::capi {
+class Buffer;
+}
+
 namespace pyecho::bindings {
 
 class NativeFeed;
@@ -67,6 +71,7 @@ class ExampleStage final : public Stage {
   int traverse(visitproc visit, void* arg) const override;
   void clear() override;
 
+  void make_room(std::size_t items) override;
   void refill(const pybind11::object& item, bool batched, const Indices& rows, const Indices& slots) override;
 
   // -- For workers that fill slots in shared memory (slot_writer.cpp); one thread, which runs a WorkedPass --
@@ -102,13 +107,16 @@ class ExampleStage final : public Stage {
   void find_native_failure() override;
   Outcome try_emit(PyObject*& emission) override;
   Outcome wait(Deadline slice) override;
-  void make_room(std::size_t items) override;
   Replay begin_core(const PlanPosition& position) override;
   const Plan& inspect(pybind11::dict& state, bool payload) override;
 
  private:
   Outcome put_rows(const ItemView& view, std::size_t& row, Deadline deadline, bool wait);
   void fill(const ItemView& view, std::size_t row, std::span<const Reservation> reservations);
+  // Returns the buffer of the capsule, null if there is none.
+  [[nodiscard]] capi::Buffer* native_handle() const;
+  // Raises EchoError if a producer is inside, or a slot is reserved.
+  void check_no_producer() const;
   // Has the capsule refer to a new core.
   void follow_core();
   void set_references(std::uint32_t slot, pybind11::tuple references);
@@ -151,6 +159,7 @@ class ExampleStage final : public Stage {
   Clock::time_point slot_came_;              // when the last slot was committed, or reserved after a wait
   pybind11::object capsule_;                 // null until it is asked for
   std::shared_ptr<EchoBuffer> larger_core_;  // made by make_room() for begin_core()
+  mutable Atomic<std::uint32_t> producers_;  // threads inside of put() and reserve()
   bool warned_of_growth_ = false;
 };
 

@@ -199,18 +199,20 @@ py::object ExampleStage::sent_batch(const Lease& lease) const {
   return emission;
 }
 
-// The elements have an owner of their own, so that a batch that was pinned can leave them.
+// The elements keep the batch, unless its memory leaves it: then they have an owner of their own.
 py::object ExampleStage::ragged_leaf(std::size_t index, const Lease& lease, py::handle owner) const {
   const SlotLayout::Leaf& leaf = core_->layout().leaves()[index];
   const py::object dtype = row_leaves_[index].dtype;
   const auto element_bytes = static_cast<std::size_t>(std::max<npy_intp>(1, PyDataType_ELSIZE(as_descr(dtype))));
   Values& values = lease.values(index);
   const npy_intp count[] = {static_cast<npy_intp>(values.size_bytes() / element_bytes)};
-  auto kept = std::make_unique<std::shared_ptr<std::byte>>(values.share());
-  std::byte* const data = kept->get();
-  const py::capsule memory(kept.get(), [](void* dying) { delete static_cast<std::shared_ptr<std::byte>*>(dying); });
-  std::ignore = kept.release();  // the capsule's
-  const py::object elements = array_on(data, dtype, count, memory);
+  py::object memory = py::reinterpret_borrow<py::object>(owner);
+  if (!new_memory_.is_none()) {
+    auto kept = std::make_unique<std::shared_ptr<std::byte>>(values.share());
+    memory = py::capsule(kept.get(), [](void* dying) { delete static_cast<std::shared_ptr<std::byte>*>(dying); });
+    std::ignore = kept.release();  // the capsule's
+  }
+  const py::object elements = array_on(values.data(), dtype, count, memory);
   const npy_intp dims[] = {static_cast<npy_intp>(lease.rows()), static_cast<npy_intp>(leaf.variable.axes)};
   auto* const extent = reinterpret_cast<PyObject*>(PyArray_DescrFromType(NPY_INT64));
   const py::object shapes =

@@ -19,6 +19,18 @@ namespace {
 // Rows of a batch that are committed together.
 constexpr std::size_t kGroupRows = 32;
 
+// Counts a thread that is inside of put() or reserve().
+class Inside {
+ public:
+  explicit Inside(Atomic<std::uint32_t>& producers) : producers_(producers) { producers_.fetch_add_acq_rel(1); }
+  ~Inside() { producers_.fetch_add_acq_rel(static_cast<std::uint32_t>(-1)); }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  Atomic<std::uint32_t>& producers_;
+};
+
 }  // namespace
 
 // Raises for the outcome of an attempt to put. `progress` is appended to the message of a PutTimeout.
@@ -92,6 +104,7 @@ ExampleStage::Shapes ExampleStage::checked_shapes(const py::dict& shapes) const 
 }
 
 Reservation ExampleStage::reserve(std::optional<double> timeout_s) {
+  const Inside inside(producers_);
   const Deadline deadline = deadline_after(timeout_s);
   Reservation reservation{};
   Outcome outcome = core_->reserve(reservation, Deadline::min());
@@ -147,13 +160,12 @@ void ExampleStage::fill(const ItemView& view, std::size_t row, std::span<const R
   try {
     std::array<std::byte*, kGroupRows> slots{};
     for (std::size_t i = 0; i < reservations.size(); ++i) {
-      const std::uint32_t slot = reservations[i].slot;
-      slots.at(i) = core_->slot_data(slot);
-      if (has_references_) {
-        set_references(slot, view.references(row + i));
-      }
+      slots.at(i) = core_->slot_data(reservations[i].slot);
     }
     view.copy_rows(row, core_->layout(), core_->stream_slots(), std::span(slots).first(reservations.size()));
+    for (std::size_t i = 0; i < reservations.size() && has_references_; ++i) {  // last, so that no aborted slot has any
+      set_references(reservations[i].slot, view.references(row + i));
+    }
   } catch (...) {
     for (const Reservation& reservation : reservations) {
       core_->abort(reservation);
@@ -164,6 +176,7 @@ void ExampleStage::fill(const ItemView& view, std::size_t row, std::span<const R
 }
 
 void ExampleStage::put(py::handle item, bool batched, std::optional<double> timeout_s) {
+  const Inside inside(producers_);
   const ItemView view(structure_, item, batched, to_array_);
   check_shapes(view);
   std::size_t row = 0;

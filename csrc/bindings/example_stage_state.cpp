@@ -15,6 +15,9 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 
 const Plan& ExampleStage::inspect(py::dict& state, bool payload) {
+  if (!payload) {
+    return core_->fed_plan();
+  }
   std::vector<const Batch*> untaken;
   if (pending_) {
     untaken.push_back(&lease_of(pending_).batch());
@@ -24,9 +27,7 @@ const Plan& ExampleStage::inspect(py::dict& state, bool payload) {
   }
   std::vector<Unspent> items;
   const Plan& plan = core_->inspect(items, std::move(untaken));
-  if (payload) {
-    add_payload(state, items);
-  }
+  add_payload(state, items);
   return plan;
 }
 
@@ -87,6 +88,7 @@ void ExampleStage::make_room(std::size_t items) {
   } catch (const std::length_error& error) {
     raise(errors().config_error, error.what());
   }
+  check_no_producer();
 }
 
 Replay ExampleStage::begin_core(const PlanPosition& position) {

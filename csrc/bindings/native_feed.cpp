@@ -118,10 +118,28 @@ class NativeFeed {
 
 std::uint64_t ExampleStage::feeding_ns() const { return native_feed_ ? native_feed_->source_ns() : 0; }
 
+capi::Buffer* ExampleStage::native_handle() const {
+  return capsule_
+             ? capi::Buffer::of(static_cast<pyecho_buffer*>(PyCapsule_GetPointer(capsule_.ptr(), PYECHO_CAPSULE_NAME)))
+             : nullptr;
+}
+
+void ExampleStage::check_no_producer() const {
+  const capi::Buffer* const native = native_handle();
+  const std::uint64_t inside = producers_.load_acquire() + (native == nullptr ? 0 : native->waiting());
+  const std::uint64_t open = core_->open_reservations();
+  if (inside + open > 0) {
+    raise(errors().echo_error,
+          "a state is loaded while no thread puts, and here " + std::to_string(inside) +
+              " are inside of put(), put_batch() or reserve(), and " + std::to_string(open) +
+              " slots are reserved, whose examples would come into the loaded run; call stop(), which ends the waits, "
+              "commit or abort the slots, and join the threads first");
+  }
+}
+
 void ExampleStage::follow_core() {
-  if (capsule_) {
-    auto* const handle = static_cast<pyecho_buffer*>(PyCapsule_GetPointer(capsule_.ptr(), PYECHO_CAPSULE_NAME));
-    capi::Buffer::of(handle)->follow(core_);
+  if (capi::Buffer* const native = native_handle(); native != nullptr) {
+    native->follow(core_);
   }
 }
 

@@ -165,34 +165,32 @@ PyObject* ObjectStage::delivered(Emission emission) {
 // ---------------------------------------------------------------- saving and resuming
 
 const Plan& ObjectStage::inspect(py::dict& state, bool payload) {
-  std::vector<std::pair<std::uint64_t, py::object>> found;
-  if (pending_.object && pending_.use.last) {  // its slot was released, but nothing was planned since
-    found.emplace_back(core_->number_of(pending_.use.slot), pending_.object);
-  }
-  bool failed = failed_;
-  const Plan& plan = core_->inspect([&](std::uint32_t slot, std::uint64_t number) {
-    failed = failed || items_[slot].is_error;
-    found.emplace_back(number, items_[slot].object);
-  });
-  if (failed) {
+  if (has_error_) {
     raise(errors().echo_error,
           "augment, collate_fn or an upload has raised an exception that the consumer is about to "
           "get; no state can repeat that, so go on from an earlier one");
   }
-  if (payload) {
-    std::ranges::sort(found, {}, [](const auto& item) { return item.first; });
-    py::list items;
-    for (auto& [number, item] : found) {
-      items.append(std::move(item));
-    }
-    state["numbers"] = array_of<std::int64_t>(found.size(), [&](std::size_t i) { return found[i].first; });
-    state["columns"] = std::vector<py::list>{std::move(items)};
+  if (!payload) {
+    return core_->fed_plan();
   }
+  std::vector<std::pair<std::uint64_t, py::object>> found;
+  if (pending_.object && pending_.use.last) {  // its slot was released, but nothing was planned since
+    found.emplace_back(core_->number_of(pending_.use.slot), pending_.object);
+  }
+  const Plan& plan = core_->inspect(
+      [&](std::uint32_t slot, std::uint64_t number) { found.emplace_back(number, items_[slot].object); });
+  std::ranges::sort(found, {}, [](const auto& item) { return item.first; });
+  py::list items;
+  for (auto& [number, item] : found) {
+    items.append(std::move(item));
+  }
+  state["numbers"] = array_of<std::int64_t>(found.size(), [&](std::size_t i) { return found[i].first; });
+  state["columns"] = std::vector<py::list>{std::move(items)};
   return plan;
 }
 
 Replay ObjectStage::begin_core(const PlanPosition& position) {
-  failed_ = false;
+  failed_ = has_error_ = false;
   return Stage::begin_core(position);
 }
 

@@ -40,6 +40,7 @@ class ObjectStage final : public Stage {
   [[nodiscard]] bool at_end() const override { return failed_ || Stage::at_end(); }
   int traverse(visitproc visit, void* arg) const override;
   void clear() override;
+  void make_room(std::size_t items) override;
   void refill(const pybind11::object& item, bool batched, const Indices& rows, const Indices& slots) override;
 
   // For threads that fill the queue in an order of their own: waits for room. Raises Closed, also if paused. Each
@@ -51,6 +52,7 @@ class ObjectStage final : public Stage {
   }
   // Raises this exception in the consumer in the place of an item. That ends the iteration and stops the queue.
   void fill_error(Reservation place, const pybind11::object& error) {
+    has_error_ = true;
     commit(place, {.object = checked_failure(error), .is_error = true});
   }
   // Raises this exception in the consumer, which finds nothing in the queue, between two items; returns once it has been
@@ -67,7 +69,6 @@ class ObjectStage final : public Stage {
   Outcome put_held(bool wait, std::size_t& row) override;
   Outcome try_emit(PyObject*& emission) override;
   Outcome wait(Deadline slice) override { return core_->await_items(slice); }
-  void make_room(std::size_t items) override;
   Replay begin_core(const PlanPosition& position) override;
   const Plan& inspect(pybind11::dict& state, bool payload) override;
 
@@ -97,9 +98,10 @@ class ObjectStage final : public Stage {
   pybind11::object transform_;
   const bool has_transform_;
   const bool shared_;
-  pybind11::object told_;  // an exception that the consumer has not had; null: none
-  EventCount told_count_;  // advanced when it has
-  bool failed_ = false;    // true after an error was emitted; nothing follows
+  pybind11::object told_;   // an exception that the consumer has not had; null: none
+  EventCount told_count_;   // advanced when it has
+  bool has_error_ = false;  // fill_error() was called since the beginning
+  bool failed_ = false;     // true after an error was emitted; nothing follows
 };
 
 }  // namespace pyecho::bindings

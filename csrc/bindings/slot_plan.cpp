@@ -57,10 +57,14 @@ class SlotPlan {
     return py::make_tuple(items_of(replay, unspent), replay.passes_fed(), plan_.open_items(), replay.batches_drawn());
   }
 
-  // Returns where the plan stands. The items whose last use is in the open batch still have their slots.
-  [[nodiscard]] py::dict state() const {
+  // Returns where the plan stands, with the `payload` also `items`: the items whose last use is in the open batch still
+  // have their slots.
+  [[nodiscard]] py::dict state(bool payload) const {
     py::dict state;
     add_input(state, plan_.position());
+    if (!payload) {
+      return state;
+    }
     Places items = plan_.items();
     for (const Use& use : std::span(uses_).first(rows_)) {
       if (use.last) {
@@ -157,7 +161,7 @@ void register_slot_plan(py::module_& module) {
            py::arg("config"))
       .def("begin", guarded(&SlotPlan::begin), py::arg("at"))
       .def("resume", guarded(&SlotPlan::resume), py::arg("at"), py::arg("unspent"))
-      .def("state", guarded(&SlotPlan::state))
+      .def("state", guarded(&SlotPlan::state), py::kw_only(), py::arg("payload"))
       .def("advance", guarded(&SlotPlan::advance))
       .def("offer", guarded(&SlotPlan::offer), py::arg("examples"))
       .def("take", guarded(&SlotPlan::take))

@@ -265,6 +265,7 @@ void register_stage(py::module_& module) {
       .def("_set_paused", guarded(&Stage::set_paused), py::arg("paused"))
       .def("_begin", guarded(&Stage::begin), py::arg("at"))
       .def("_state", guarded(&Stage::state), py::kw_only(), py::arg("payload"), py::arg("with_held"))
+      .def("_make_room", guarded(&Stage::make_room), py::arg("items"))
       .def("_resume", guarded(&Stage::resume), py::arg("at"), py::arg("unspent"))
       .def("_refill", guarded(&Stage::refill), py::arg("item"), py::arg("batched"), py::arg("rows"), py::arg("slots"))
       .def("_take", guarded(&Stage::take), py::kw_only(), py::arg("wait") = true)

@@ -95,9 +95,11 @@ class Stage {
   // Same as begin(), but continues at a position. `unspent`: numbers of the items to go on with, ascending, or None:
   // the source yields again all but those of the batches taken. The stage is paused; fill the slots with refill(), then
   // call set_paused(false). Returns the numbers of the items, ascending, and their slots. Raises CheckpointError, also
-  // if these are not the items of the position, or ConfigError if max_bytes has no room for them: nothing has changed
-  // then.
+  // if these are not the items of the position. Call make_room() before.
   pybind11::tuple resume(const pybind11::object& at, const std::optional<Indices>& unspent);
+  // Prepares resume() for so many items. Raises ConfigError if max_bytes has no room for them, EchoError beside a
+  // producer. Changes nothing that others see.
+  virtual void make_room(std::size_t items) = 0;
   // Fills slots with rows of an item of the source; of an example, with row 0. `batched`: the item is a batch.
   virtual void refill(const pybind11::object& item, bool batched, const Indices& rows, const Indices& slots) = 0;
 
@@ -154,8 +156,6 @@ class Stage {
   // Waits until the result of try_emit() may have changed. Called without the GIL. kOk, kEmpty; kTimeout if the slice
   // has passed; or another result of try_emit().
   virtual Outcome wait(Deadline slice) = 0;
-  // Prepares begin_core() for so many items. Changes nothing that others see.
-  virtual void make_room(std::size_t items) = 0;
   // Throws std::invalid_argument if there is no such extent.
   virtual Replay begin_core(const PlanPosition& position) {
     return without_gil(true, [&] { return core().begin_at(position); });

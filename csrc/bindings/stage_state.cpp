@@ -117,7 +117,6 @@ py::tuple Stage::resume(const py::object& at, const std::optional<Indices>& unsp
   }
   const PlanPosition position = position_of(at, unspent.has_value());
   const auto delivered = option<std::uint64_t>(at, "delivered");
-  make_room(unspent ? static_cast<std::size_t>(unspent->size()) : 0);
   paused_.store_relaxed(true);
   return items_of(start(position, delivered, errors().checkpoint_error), unspent);
 }

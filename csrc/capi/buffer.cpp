@@ -91,7 +91,7 @@ Outcome Buffer::reserve(std::span<pyecho_slot> slots, std::int64_t timeout_ns, s
   const auto wanted = std::span(found).first(std::min(slots.size(), found.size()));
   std::uint32_t reserved = 0;
   count = 0;
-  if (closed_.load_relaxed()) {
+  if (closed_.load_acquire() != 0) {
     return Outcome::kClosed;
   }
   Outcome outcome = core_->try_reserve(wanted, reserved);
@@ -102,10 +102,6 @@ Outcome Buffer::reserve(std::span<pyecho_slot> slots, std::int64_t timeout_ns, s
     outcome = wait(timeout_ns, interrupted, [&](Deadline until) { return core_->reserve(found[0], until); });
     if (outcome != Outcome::kOk || interrupted) {
       return outcome;
-    }
-    if (closed_.load_relaxed()) {  // meanwhile: the slot is one of the next pass
-      core_->abort(found[0]);
-      return Outcome::kClosed;
     }
     if (wanted.size() > 1) {
       static_cast<void>(core_->try_reserve(wanted.subspan(1), reserved));  // sets 0 if there is none
@@ -119,6 +115,11 @@ Outcome Buffer::reserve(std::span<pyecho_slot> slots, std::int64_t timeout_ns, s
     const Reservation& each = found[count];
     open_[each.slot].store_relaxed(each.ticket + 1);
     slots[count] = {.data = data_of(each.slot), .ticket = each.ticket, .index = each.slot, .reserved = 0};
+  }
+  if (role_ == Role::kPass && closed_.fetch_add_acq_rel(0) != 0) {  // [P1] pairs with [P2]: slots of the next pass
+    abort_open();
+    count = 0;
+    return Outcome::kClosed;
   }
   return Outcome::kOk;
 }
@@ -202,7 +203,7 @@ Outcome Buffer::end_pass(std::int64_t timeout_ns, bool& interrupted) {
 
 void Buffer::close() {
   if (role_ == Role::kPass) {
-    closed_.store_relaxed(true);
+    closed_.fetch_or_acq_rel(1);  // [P2] pairs with [P1]
   } else {
     core_->close();
   }
@@ -288,7 +289,7 @@ bool Buffer::get_rows(std::uint64_t id, std::size_t leaf, const unsigned char*& 
   if (held == nullptr) {
     return false;
   }
-  data = reinterpret_cast<const unsigned char*>(held->lease.values(leaf).share().get());
+  data = reinterpret_cast<const unsigned char*>(held->lease.values(leaf).data());
   shapes = reinterpret_cast<const std::int64_t*>(held->lease.data() + core_->layout().leaves()[leaf].batch_offset);
   return true;
 }

@@ -4,7 +4,8 @@
 // references_    | retain, release     | release         | acq_rel RMW    | the last one sees all that the others did
 // open_[slot]    | reserve, commit,    | commit, abort   | relaxed RMW    | one thread ends a reservation; callers
 //                | abort               |                 |                | hand the slot from thread to thread
-// closed_        | close               | reserve         | relaxed        | a hint: slots reserved before are as good
+// closed_        | close [P2]          | reserve [P1]    | acq_rel RMW    | a late reservation is seen by abort_open(), which
+//                |                     |                 |                | follows, or sees that the pass is closed
 // batches_ ...   | the consumer        | the consumer    | consumer_      |
 // leases_ ...    | acquire, release    | the same        | lease_mutex_   |
 #pragma once
@@ -200,7 +201,7 @@ class Buffer final : public pyecho_buffer {
   std::shared_ptr<EchoBuffer> core_;
   const Waiter waiter_ = nullptr;
   Atomic<std::uint64_t> references_{1};
-  Atomic<bool> closed_;                      // of a pass
+  Atomic<std::uint32_t> closed_;             // of a pass
   std::vector<Atomic<std::uint64_t>> open_;  // by slot: 1 + ticket of its reservation, 0 without one
   WaitClock waits_;                          // of producers for room
 

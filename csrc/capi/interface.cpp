@@ -45,6 +45,9 @@ void check_batch(const pyecho_batch* batch) {
 
 void check_settled(const Buffer& buffer) {
   check_call(buffer.open_slots() == 0, "slots are reserved; commit or abort them first");
+  check_call(buffer.waiting() == 0,
+             "a producer waits for a slot, and its examples would come into the run that begins; call pyecho_stop(), "
+             "which ends its wait, and join it first");
 }
 
 // ---------------------------------------------------------------- any thread

@@ -209,13 +209,13 @@ class DeviceEcho:
         if self._failure is not None:
             raise EchoError("the source has raised an exception; no state can repeat that")
         staged = self._staging.native_state(payload=payload, with_held=with_held)
-        state = self.plan.state()
+        state = self.plan.state(payload=payload)
         state |= {name: staged[name] for name in ("held", "held_row") if with_held}
         state |= {"iterations": self._iterations, "delivered": self._delivered}
         state["batches"] = self._delivered + self._dropped
-        numbers, slots = state.pop("items")
         if not payload:
             return state
+        numbers, slots = state.pop("items")
         fed = state["open_items"] + sum(count * items for count, items in state["passes"])
         count = len(staged["numbers"])
         # After a state that had the last item, the staging has an end that the plan knows.

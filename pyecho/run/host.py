@@ -83,6 +83,7 @@ class HostEcho:
         if saved.is_fresh:
             stage._begin(saved.at)
         else:
+            stage._make_room(0 if unspent is None else len(unspent.numbers))
             _, slots = stage._resume(reading.at, None if unspent is None else unspent.numbers)
             parts = reading.again if unspent is None else self._parts_of(unspent)
             refill(stage._refill, parts, slots)

@@ -19,6 +19,7 @@ from pyecho.config import Config
 from pyecho.items.rows import rows_of
 from pyecho.run.context import finish_on_device
 from pyecho.run.extent import check_steps, may_have, pass_follows
+from pyecho.run.filling import shown_filling
 from pyecho.run.threads import leaving_source
 from pyecho.run.trace import span
 from pyecho.source import Source
@@ -212,13 +213,7 @@ class Reading(Iterator[Iterator[Any]]):
             items = source.read_on(self._source_state)
             return self._limit(items, self._index + held - self.skipped_rows)
         if saved.is_fresh:
-            items = self._open_pass(number)
-            if self._config.progress and not (source.native or source.fills_slots):
-                from pyecho.run.progress import Filling
-
-                capacity = self._config.capacity_for(self.length)
-                items = Filling(items, capacity, rows_of if source.batched else None)
-            return items
+            return shown_filling(self._open_pass(number), source, self._config, self.length)
         cursor = self._cursor_in(number)
         cursor.skip(self._index)
         if cursor.end > self._index:  # its item has rows of both sides

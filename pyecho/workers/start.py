@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import contextlib
 import multiprocessing
@@ -63,13 +64,13 @@ class ProcessWorker:
         their_life, self._life = multiprocessing.Pipe(duplex=False)
         self._channel, theirs = socket.socketpair()  # may fail, too, and would leave a warning
         ends.update((self._channel, self._life))
-        _with_end(self, _leave, os.getpid(), self._channel, self._life)
         self._process = context.Process(
             target=serve,
             args=(theirs, their_life, number, job),
             name=f"pyecho-worker-{number}",
             daemon=True,
         )
+        _with_end(self, _leave, os.getpid(), self._channel, self._life, self._process)
         try:
             self._process.start()
         finally:
@@ -230,12 +231,24 @@ def _with_end(worker: object, function: Callable[..., None], *arguments: Any) ->
     weakref.finalize(worker, function, *arguments).atexit = False
 
 
-def _leave(owner: int, channel: socket.socket, life: Connection) -> None:
+def _leave(owner: int, channel: socket.socket, life: Connection, process: Any) -> None:
     """Kill a process, if it still runs, and it is one of this process."""
-    if owner == os.getpid():  # even if some child has inherited this end
+    is_owner = owner == os.getpid()
+    if is_owner:  # even if some child has inherited this end
         with contextlib.suppress(OSError):
             channel.shutdown(socket.SHUT_RDWR)
     _close(channel, life)
+    if is_owner:
+        # In a thread, because this may be the garbage collector's call: one of `threading` would
+        # take locks that the interrupted code may hold.
+        with contextlib.suppress(RuntimeError):  # the system, or the exit, allows no thread
+            _thread.start_new_thread(_reap, (process,))
+
+
+def _reap(process: Any) -> None:
+    """Wait for the end of a process that was killed, and close what this one has of it."""
+    with contextlib.suppress(Exception):  # another thread was first
+        process.join()
 
 
 def _close(*ends: Any) -> None:

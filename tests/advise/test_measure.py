@@ -200,6 +200,30 @@ def test_source_that_ends_too_soon_says_so(items):
         pyecho.EchoLoader(Once(), 1).advise()
 
 
+def test_generator_shorter_than_the_run_is_no_fast_source():
+    """What comes after its last item is the pool, at the speed of memory."""
+
+    def made():
+        def items():
+            for number in range(100):
+                time.sleep(1e-3)
+                yield np.full(4, number)
+
+        return pyecho.EchoLoader(items(), 1, batch_size=4, shuffle_buffer=60), paused(1e-4)
+
+    needs = r"\(generator\) ended after 100 items.*126 batches needs 564; .*smaller steps="
+    with pytest.raises(pyecho.EchoError, match=needs):
+        measure.measured_advice(made, 100)
+    assert measure.measured_advice(made, 8).times.upstream > 3e-3
+
+
+@pytest.mark.filterwarnings("error::ResourceWarning")
+def test_loader_of_a_loader_gets_advice_without_a_warning():
+    inner = pyecho.EchoLoader([np.full(4, number) for number in range(4000)], 1, batch_size=2)
+    outer = pyecho.EchoLoader(inner, 2)
+    assert isinstance(outer.advise(paused(1e-4), steps=50), pyecho.Advice)
+
+
 def test_iterator_is_refused_because_its_items_would_be_lost():
     items = iter(range(9))
     with pytest.raises(pyecho.ConfigError, match="would use up its items"):

@@ -1,6 +1,7 @@
 // An EchoBuffer with an adaptive factor, whose slots also become free between two uses: every driver, and the log.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <random>
@@ -109,6 +110,35 @@ TEST(AdaptiveBuffer, batches_made_ahead_of_the_consumer_have_only_fresh_items) {
     EXPECT_EQ(lease.uses()[0].ordinal, 1U);
     buffer.stop();
   }
+}
+
+TEST(AdaptiveBuffer, a_batch_of_repeats_is_ready_before_the_consumer_waits_for_it_while_the_source_lags) {
+  EchoConfig config = config_of(1);
+  config.plan.max_age = 0;
+  EchoBuffer buffer(config);
+  for (std::uint32_t item = 0; item < config.plan.capacity; ++item) {
+    Reservation reservation{};
+    ASSERT_EQ(buffer.reserve(reservation, kNever), Outcome::kOk);
+    buffer.commit(std::span(&reservation, 1));
+  }
+  int ready = 0;
+  int asked = 0;
+  bool lags = false;
+  for (int batch = 0; batch < 12; ++batch) {
+    Lease lease;
+    Outcome outcome = Outcome::kEmpty;
+    if (lags) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the consumer's step
+      ++asked;
+      ready += (outcome = buffer.try_acquire(lease)) == Outcome::kOk ? 1 : 0;
+    }
+    if (outcome != Outcome::kOk) {
+      ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk);
+    }
+    lags = std::ranges::any_of(lease.uses(), [&](const Use& use) { return use.ordinal >= config.plan.min_uses; });
+  }
+  EXPECT_EQ(ready, asked);
+  EXPECT_GE(asked, 5);
 }
 
 }  // namespace

@@ -304,7 +304,8 @@ constexpr std::size_t kFixedBytes = 8192;  // the objects that do not depend on 
 // Entries of the plan, rings and uses as well as slots and batches.
 TEST(Allocation, max_bytes_covers_everything_that_grows_with_the_configuration) {
   const std::vector<LeafFormat> leaves{1};
-  static_cast<void>(worth_streaming(0, 0));  // reads files once
+  static_cast<void>(worth_streaming(0, 0));  // reads files once, and
+  static_cast<void>(HostMemory::machine_bytes());
   for (EchoConfig config :
        {EchoConfig{.plan = {.capacity = 20'000, .factor = 29.5, .batch_size = 2}, .leaves = leaves},
         EchoConfig{.plan = {.capacity = 4000, .unique_in_batch = true, .batch_size = 3000}, .leaves = leaves},

@@ -15,7 +15,7 @@ namespace {
 const SlotLayout kLayout({64}, 4, false);
 constexpr auto kNotInterrupted = [] { return false; };
 
-std::size_t bytes_of(std::size_t blocks) { return blocks * BatchPool::block_bytes(kLayout); }
+std::size_t bytes_of(std::size_t blocks) { return blocks * BatchPool::block_bytes(kLayout, true); }
 
 std::shared_ptr<BatchPool> pool_of(std::uint32_t blocks, std::size_t max_blocks) {
   return std::make_shared<BatchPool>(kLayout, blocks, bytes_of(max_blocks) + 5);

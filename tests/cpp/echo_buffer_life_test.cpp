@@ -27,7 +27,7 @@ class EchoBufferLife : public testing::TestWithParam<std::uint32_t> {
 INSTANTIATE_TEST_SUITE_P(Threads, EchoBufferLife, testing::Values(0U, 1U, 3U));
 
 TEST_P(EchoBufferLife, at_the_memory_limit_it_is_exhausted_until_a_lease_ends) {
-  const std::size_t block_bytes = BatchPool::block_bytes(SlotLayout(small_.leaves, 4, true));
+  const std::size_t block_bytes = BatchPool::block_bytes(SlotLayout(small_.leaves, 4, true), true);
   small_.max_bytes = EchoBuffer::min_bytes(small_) + 2 * block_bytes;  // at most half goes to prefetch and slots_ahead
   EchoBuffer buffer(small_);
   std::thread producer([&] { put_passes(buffer, {200}); });

@@ -5,11 +5,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <new>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include "core/memory/cgroup.hpp"
 
 namespace pyecho {
 namespace {
@@ -76,6 +81,61 @@ TEST(HostMemory, memory_of_another_allocator_is_let_go_by_its_last_holder) {
 TEST(HostMemory, more_than_there_is_throws) {
   EXPECT_THROW(HostMemory(std::size_t{1} << 60), std::bad_alloc);
   EXPECT_THROW(HostMemory(std::numeric_limits<std::size_t>::max() / 2), std::bad_alloc);
+}
+
+// A folder of files that stand for those of the kernel.
+class Cgroups : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "/cgroups.XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    root_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+
+  void write(const std::string& path, const std::string& text) const {
+    const std::filesystem::path file = root_ + path;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+  [[nodiscard]] std::size_t limit() const { return cgroup_bytes(root_ + "/groups", root_); }
+
+  std::string root_;
+};
+
+constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+
+TEST_F(Cgroups, the_least_limit_up_to_the_root_counts) {
+  write("/groups", "0::/a/b\n");
+  write("/a/b/memory.max", "max\n");
+  EXPECT_EQ(limit(), kNoLimit);
+  write("/a/memory.max", "4000\n");
+  EXPECT_EQ(limit(), 4000U);
+  write("/a/b/memory.max", "5000\n");
+  EXPECT_EQ(limit(), 4000U);
+  write("/a/b/memory.max", "300\n");
+  EXPECT_EQ(limit(), 300U);
+}
+
+TEST_F(Cgroups, of_the_first_version_count_as_well) {
+  write("/groups", "5:cpu,cpuacct:/x\n4:hugetlb,memory:/y\n0::/\n");
+  write("/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  write("/memory/x/memory.limit_in_bytes", "1\n");
+  write("/memory/y/memory.limit_in_bytes", "700\n");
+  EXPECT_EQ(limit(), 700U);
+}
+
+TEST_F(Cgroups, what_a_container_does_not_see_is_passed_over) {
+  write("/groups", "0::/machine/container\n");
+  write("/memory.max", "800\n");
+  EXPECT_EQ(limit(), 800U);
+}
+
+TEST_F(Cgroups, what_cannot_be_read_is_no_limit) {
+  EXPECT_EQ(limit(), kNoLimit);
+  write("/groups", "nonsense\n0\n1:memory\n0::relative\n0::/../..\n");
+  write("/memory.max", "many\n");
+  EXPECT_EQ(limit(), kNoLimit);
 }
 
 }  // namespace

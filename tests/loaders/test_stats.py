@@ -38,6 +38,19 @@ def test_times_split_between_source_and_consumer_and_only_grow(driver, batch_siz
     assert last.recommended_factor == max(1, last.ratio)
 
 
+def test_ratio_of_a_buffer_whose_source_is_not_seen_is_unknown():
+    buffer = pyecho.EchoBuffer(pyecho.spec_of(np.zeros(3)), batch_size=2)
+    buffer.put_batch(np.zeros((8, 3)))
+    buffer.close()
+    assert sum(len(batch) for batch in buffer) == 16
+    stats = buffer.stats()
+    assert stats.downstream_seconds > 0
+    assert math.isnan(stats.ratio)
+    assert math.isnan(stats.recommended_factor)
+    assert "R is not known" in str(stats)
+    assert "echo/R" not in stats.scalars()
+
+
 def test_ratio_is_the_papers_r():
     """t_up per item over t_down per use: 10 items in 6 s, 20 uses in 2 s."""
     stats = pyecho.EchoStats(read=10, emitted=20, source_seconds=6, downstream_seconds=2)

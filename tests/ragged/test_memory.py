@@ -72,3 +72,31 @@ def test_item_that_the_system_has_no_memory_for_is_put_once_it_has_some():
         buffer.close()
         assert [batch.row(0).tobytes() for batch in buffer] == [row.tobytes()]
         """)
+
+
+def test_put_that_the_system_has_no_memory_for_keeps_no_reference():
+    run("""
+        import gc, resource, weakref
+        from pathlib import Path
+
+        MIB = 2**20
+        field = pyecho.Field((None,), "uint8", max_bytes=256 * MIB)
+        spec = {"x": field, "name": pyecho.Field((), object)}
+
+        class Name:
+            pass
+
+        buffer = pyecho.EchoBuffer(spec, batch_size=2)
+        row, name = np.zeros(128 * MIB, "uint8"), Name()
+        kept = weakref.ref(name)
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 20 * MIB, -1))
+        try:
+            buffer.put({"x": row, "name": name})
+            assert False
+        except MemoryError:
+            pass
+        del name
+        gc.collect()
+        assert kept() is None
+    """)

@@ -226,3 +226,22 @@ def test_augment_example_gets_rows_without_padding(pad):
     )
     rows = np.concatenate(list(loader))
     assert rows.tolist() == [np.resize(item, 4).tolist() for item in items]
+
+
+@pytest.mark.filterwarnings("ignore:the consumer keeps batches")
+@pytest.mark.parametrize("kept", ["batches", "values"])
+@pytest.mark.parametrize("threads", [0, 1])
+def test_max_bytes_bounds_ragged_batches_that_are_kept(kept, threads):
+    most, bound = 1 << 14, 4 << 20
+    field = Field((None,), "uint8", max_bytes=most)
+    items = [{"x": np.full(most, number % 256, np.uint8)} for number in range(2000)]
+    loader = EchoLoader(
+        items, 4, batch_size=8, fields={"x": field}, max_bytes=bound, threads=threads
+    )
+    there = []
+    with pytest.raises(pyecho.BufferExhausted):
+        for batch in loader:
+            there.append(batch if kept == "batches" else batch["x"].values)
+            del batch
+    values = [each["x"].values if kept == "batches" else each for each in there]
+    assert 8 * most < sum(each.nbytes for each in values) <= bound

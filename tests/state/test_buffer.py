@@ -2,6 +2,7 @@
 
 import copy
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -26,6 +27,13 @@ def fed(buffer, first, items):
     thread = threading.Thread(target=feed)
     thread.start()
     return thread
+
+
+def at_rest(count):
+    """Wait until a count has not changed for a while: the thread that counts waits."""
+    before = -1
+    while before != (before := count()) or before == 0:
+        time.sleep(0.1)
 
 
 def plain(emission):
@@ -157,6 +165,52 @@ def test_state_is_taken_by_the_consumer_between_two_batches():
     buffer.stop()
     with pytest.raises(pyecho.Closed):
         buffer.state_dict()
+
+
+@pytest.mark.parametrize("way", ["put", "put_batch", "reserve"])
+def test_load_state_dict_beside_a_producer_is_an_error_and_changes_nothing(way):
+    state = pyecho.EchoBuffer({"row": pyecho.Field((5,), np.int64)}, batch_size=2).state_dict()
+    buffer = pyecho.EchoBuffer({"row": pyecho.Field((5,), np.int64)}, batch_size=2, threads=0)
+    rows = {"row": np.zeros((1, 5), np.int64)}
+    calls = {
+        "put": lambda: buffer.put({"row": rows["row"][0]}),
+        "put_batch": lambda: buffer.put_batch(rows),
+        "reserve": lambda: buffer.reserve().commit(),
+    }
+    count, ended = 0, []
+
+    def produce():
+        nonlocal count
+        try:
+            while True:  # until the buffer is full, and then once it was stopped
+                calls[way]()
+                count += 1
+        except pyecho.Closed:
+            ended.append(count)
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    at_rest(lambda: count)
+    with pytest.raises(pyecho.EchoError, match="1 are inside of put"):
+        buffer.load_state_dict(state)
+    assert next(iter(buffer))["row"].shape == (2, 5)  # nothing has changed
+    buffer.stop()
+    thread.join()
+    buffer.load_state_dict(state)
+    buffer.close()
+    assert list(buffer) == []
+    assert ended == [count]
+
+
+def test_load_state_dict_with_a_reserved_slot_is_an_error_and_changes_nothing():
+    buffer = pyecho.EchoBuffer({"row": pyecho.Field((5,), np.int64)}, batch_size=2, factor=1)
+    state = buffer.state_dict()
+    reservation = buffer.reserve()
+    with pytest.raises(pyecho.EchoError, match="1 slots are reserved"):
+        buffer.load_state_dict(state)
+    reservation.commit()
+    buffer.close()
+    assert sum(len(batch["row"]) for batch in buffer) == 1
 
 
 @pytest.mark.parametrize(

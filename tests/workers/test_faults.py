@@ -198,6 +198,41 @@ def test_loader_that_is_forgotten_ends_its_workers():
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.parametrize("whole", [False, True], ids=["half-way", "at its end"])
+def test_loader_that_is_dropped_leaves_no_zombie_and_no_descriptor(whole):
+    run(f"""
+        import gc, os, time
+        from pathlib import Path
+        from worked import Rows
+
+        def is_zombie(process):
+            fields = (process / "stat").read_text().rpartition(")")[2].split()
+            return fields[:2] == ["Z", str(os.getpid())]
+
+        def zombies():
+            found = 0
+            for process in Path("/proc").glob("[0-9]*"):
+                try:
+                    found += is_zombie(process)
+                except OSError:  # it is gone
+                    pass
+            return found
+
+        gc.disable()
+        before = len(os.listdir("/proc/self/fd"))
+        loader = pyecho.EchoLoader(Rows(), 2, batch_size=8, num_workers=2)
+        batches = iter(loader)
+        next(batches)
+        for _ in batches if {whole} else ():
+            pass
+        del batches, loader
+        end = time.monotonic() + 20
+        while zombies() or len(os.listdir("/proc/self/fd")) > before:
+            assert time.monotonic() < end, (zombies(), os.listdir("/proc/self/fd"))
+            time.sleep(0.01)
+    """)
+
+
 def test_stalled_worker_holds_up_only_its_own_items():
     made = []
 

@@ -15,6 +15,7 @@
 #include <string>
 #include <thread>
 
+#include "core/memory/cgroup.hpp"
 #include "core/memory/parallel.hpp"
 
 namespace pyecho {
@@ -86,7 +87,9 @@ std::size_t HostMemory::machine_bytes() noexcept {
 #ifdef __linux__
   struct sysinfo machine{};
   if (sysinfo(&machine) == 0) {
-    return (machine.totalram + machine.totalswap) * machine.mem_unit;
+    static const std::size_t limit = cgroup_bytes();
+    const std::size_t swap = machine.totalswap * machine.mem_unit;
+    return std::min(machine.totalram * machine.mem_unit, limit) + swap;
   }
 #endif
   return std::numeric_limits<std::size_t>::max();

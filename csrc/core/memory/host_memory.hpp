@@ -38,7 +38,7 @@ class HostMemory {
   [[nodiscard]] std::size_t size_bytes() const noexcept { return data_ ? data_.get_deleter().size_bytes : 0; }
   [[nodiscard]] void* owner() const noexcept { return data_.get_deleter().owner.get(); }
 
-  // Returns the memory of this machine, swap included.
+  // Returns the memory that this process may have, swap included: of the machine, or of its cgroup if that has less.
   [[nodiscard]] static std::size_t machine_bytes() noexcept;
   // Returns the bytes that a mapping of `size_bytes` occupies.
   [[nodiscard]] static std::size_t rounded_bytes(std::size_t size_bytes) noexcept;

@@ -54,7 +54,7 @@ Batch* BatchPool::obtain() {
     std::ranges::for_each(batch->values, &Values::clear);
     return batch;
   }
-  if ((owned_.size() + 1) * block_bytes(layout_) <= max_bytes_) {
+  if ((owned_.size() + 1) * block_bytes(layout_, max_bytes_ != kUnlimited) <= max_bytes_) {
     try {
       return add_block({});
     } catch (const std::bad_alloc&) {

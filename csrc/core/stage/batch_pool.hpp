@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -39,14 +40,17 @@
 
 namespace pyecho {
 
+inline constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
+
 // The elements of a ragged leaf of a batch, one row after the other.
 class Values {
  public:
-  // Returns memory for so many bytes behind those that are there. Not after share(). Throws std::bad_alloc.
-  std::byte* append(std::size_t size_bytes) {
+  // Returns memory for so many bytes behind those that are there, which will be `most_bytes` at most. Not after
+  // share(). Throws std::bad_alloc.
+  std::byte* append(std::size_t size_bytes, std::size_t most_bytes) {
     const std::size_t needed = size_bytes_ + size_bytes;
     if (needed > room_bytes_) {
-      std::size_t room = std::max(needed, room_bytes_ + room_bytes_ / 2);
+      std::size_t room = std::max(needed, std::min(room_bytes_ + room_bytes_ / 2, most_bytes));
       void* larger = std::realloc(data_.get(), room);
       if (larger == nullptr && room > needed) {
         larger = std::realloc(data_.get(), room = needed);
@@ -64,7 +68,9 @@ class Values {
   // Keeps what is there now; or forgets what was appended since.
   void keep() noexcept { kept_bytes_ = size_bytes_; }
   void undo() noexcept { size_bytes_ = kept_bytes_; }
-  // Returns the elements, null if there are none. They outlive the batch.
+  // Returns the elements, null if there are none, until clear().
+  [[nodiscard]] std::byte* data() const noexcept { return data_ != nullptr ? data_.get() : shared_.get(); }
+  // Same, and they outlive the batch.
   std::shared_ptr<std::byte> share() {
     if (data_ != nullptr) {
       shared_ = std::move(data_);
@@ -127,10 +133,12 @@ class BatchPool {
 
   [[nodiscard]] const SlotLayout& layout() const noexcept { return layout_; }
 
-  // Returns the bytes of one block, including its uses and the pool's bookkeeping.
-  [[nodiscard]] static std::size_t block_bytes(const SlotLayout& layout) noexcept {
-    return HostMemory::rounded_bytes(layout.batch_bytes()) + layout.rows() * (sizeof(Use) + sizeof(std::uint64_t)) +
-           sizeof(Batch) + sizeof(owned_[0]);
+  // Returns the bytes of one block, including its uses and the pool's bookkeeping. `bounded`: and the most that rows
+  // of any size may have.
+  [[nodiscard]] static std::size_t block_bytes(const SlotLayout& layout, bool bounded) noexcept {
+    const std::size_t ragged_bytes = bounded && layout.has_ragged() ? layout.variable_bytes() : 0;
+    return HostMemory::rounded_bytes(layout.batch_bytes()) +
+           layout.rows() * (sizeof(Use) + sizeof(std::uint64_t) + ragged_bytes) + sizeof(Batch) + sizeof(owned_[0]);
   }
 
   // -- The filling side: one thread at a time --

@@ -29,21 +29,22 @@ struct BufferSizes {
   [[nodiscard]] bool keeps_items() const noexcept { return !config.programs.empty() || layout.has_variable(); }
   // Batches of which slots wait to be released.
   [[nodiscard]] std::uint32_t parked() const noexcept { return depth + (keeps_items() ? 1 : 0); }
-  // Most that items of variable size need, in slots and batches; counted only against a bound.
+  // Most that items of variable size need, in slots; counted only against a bound.
   [[nodiscard]] std::size_t variable_bytes() const noexcept {
-    const std::size_t items = slots + (layout.has_ragged() ? std::size_t{blocks} * layout.rows() : 0);
-    return config.max_bytes == kUnlimited ? 0 : items * layout.variable_bytes();
+    return config.max_bytes == kUnlimited ? 0 : slots * layout.variable_bytes();
+  }
+  [[nodiscard]] std::size_t block_bytes() const noexcept {
+    return BatchPool::block_bytes(layout, config.max_bytes != kUnlimited);
   }
   // Returns the bytes that the buffer allocates at first. Throws as EchoBuffer::min_bytes() does.
   [[nodiscard]] std::size_t bytes() const {
-    const std::size_t block_bytes = BatchPool::block_bytes(layout);
     constexpr double kMostBytes = 0x1.0p56;  // no machine has more
     if (static_cast<double>(slots) * static_cast<double>(layout.slot_bytes() + layout.variable_bytes()) +
-            static_cast<double>(blocks) * static_cast<double>(block_bytes) >
+            static_cast<double>(blocks) * static_cast<double>(block_bytes()) >
         kMostBytes) {
       throw std::length_error("slots and batches do not fit the address space");
     }
-    return HostMemory::rounded_bytes(slots * layout.slot_bytes()) + blocks * block_bytes + variable_bytes() +
+    return HostMemory::rounded_bytes(slots * layout.slot_bytes()) + blocks * block_bytes() + variable_bytes() +
            SlotPool::size_bytes(slots) + Executor::size_bytes(plan_of(config, slots), parked()) +
            depth * sizeof(Batch*);
   }

@@ -125,7 +125,7 @@ Outcome Driver::await(Outcome lacking, Deadline deadline) {
   if (lacking == Outcome::kFull) {
     return taken_.await(next_number_ - limits_.depth + 1, deadline, WaitStrategy::spin_then_sleep(), stopped);
   }
-  return slots_.await_items(std::min(executor_.needed(), limits_.wake_items), deadline, awaits_seen_);
+  return slots_.await_items(std::min(executor_.needed(), limits_.wake_items), deadline, awaits_seen_, lags_);
 }
 
 // Makes a batch in the consumer's thread, which would otherwise be idle. Returns false if that is not possible now.
@@ -168,10 +168,10 @@ Outcome Driver::lead(Batch*& batch) {
 Outcome Driver::take(Batch*& batch) {
   Atomic<Batch*>& place = ready_[taken_.read() % limits_.depth];
   batch = place.load_acquire();  // [D2] pairs with [D1]
-  if (executor_.adaptive()) {
-    slots_.set_awaited(batch == nullptr);
-  }
   if (batch == nullptr) {
+    if (executor_.adaptive()) {
+      slots_.set_awaited(true);
+    }
     return batches_.exhausted() ? Outcome::kExhausted : Outcome::kEmpty;
   }
   const bool end = is_end(batch);
@@ -180,6 +180,9 @@ Outcome Driver::take(Batch*& batch) {
   }
   place.store_relaxed(nullptr);
   taken_.advance();
+  if (executor_.adaptive()) {
+    slots_.set_awaited(false);  // a worker may now make the next one of repeats, while the consumer uses this one
+  }
   at_end_.store_relaxed(batch == &ends_[1]);
   return end ? Outcome::kEnd : Outcome::kOk;
 }

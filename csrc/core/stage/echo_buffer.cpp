@@ -35,14 +35,13 @@ EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes, std::shared_p
       slot_memory_(layout_, sizes.slots, config_.shared_slots),
       blocks_(batches == nullptr ? sizes.blocks : static_cast<std::uint32_t>(batches->blocks())),
       batches_ahead_(sizes.depth + 1),
-      batches_(batches != nullptr
-                   ? std::move(batches)
-                   : std::make_shared<BatchPool>(
-                         layout_, blocks_,
-                         config_.max_bytes == kUnlimited
-                             ? kUnlimited
-                             : config_.max_bytes - (min_bytes(config_) - blocks_ * BatchPool::block_bytes(layout_)),
-                         config_.batch_memory, config_.uploads)),
+      batches_(batches != nullptr ? std::move(batches)
+                                  : std::make_shared<BatchPool>(
+                                        layout_, blocks_,
+                                        config_.max_bytes == kUnlimited
+                                            ? kUnlimited
+                                            : config_.max_bytes - (min_bytes(config_) - blocks_ * sizes.block_bytes()),
+                                        config_.batch_memory, config_.uploads)),
       executor_(*this, *batches_, plan_of(config_, sizes.slots), slot_memory_, sizes.parked(),
                 sizes.streamed(blocks_ * layout_.batch_bytes()), config_.programs),
       driver_(executor_, *this, *batches_,

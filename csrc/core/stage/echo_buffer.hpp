@@ -102,13 +102,16 @@ class EchoBuffer final : public EchoStage {
   [[nodiscard]] bool at_end() const noexcept override { return driver_.at_end(); }
   [[nodiscard]] std::uint64_t needed() const noexcept override { return driver_.needed(); }
 
+  using SlotPool::open_reservations;
   using SlotPool::skip;  // as begin() otherwise, after it
 
   // -- Saving and resuming: the consumer's thread --
 
   void set_halted(bool halted) override;
-  // While halted: sets `unspent` to the items that the consumer has not had to their last use, ascending. `untaken`:
-  // batches that it has acquired and not had. Returns the plan, which has been fed everything that is committed.
+  // While halted: returns the plan, which has been fed everything that is committed.
+  const Plan& fed_plan() { return executor_.fed_plan(); }
+  // Same, and sets `unspent` to the items that the consumer has not had to their last use, ascending. `untaken`:
+  // batches that it has acquired and not had.
   const Plan& inspect(std::vector<Unspent>& unspent, std::vector<const Batch*> untaken);
   // Returns the bytes of a leaf of such an item.
   [[nodiscard]] const std::byte* data_of(const Unspent& item, const SlotLayout::Leaf& leaf) const noexcept {

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,8 +16,6 @@
 #include "core/stage/uploads.hpp"
 
 namespace pyecho {
-
-inline constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
 
 // Options of a stage. Those of batches and their memory do not concern an EchoQueue, whose batches are single uses.
 struct EchoConfig {

@@ -53,17 +53,20 @@ class EchoQueue final : public EchoStage {
 
   // -- Saving and resuming: the consumer's thread --
 
-  // Calls visit(slot, number) for each item that the consumer has not had to its last use. Returns the plan, which has
-  // been fed everything that is committed.
+  // Returns the plan, which has been fed everything that is committed.
+  const Plan& fed_plan() {
+    feed(plan_);
+    return plan_;
+  }
+  // Same, and calls visit(slot, number) for each item that the consumer has not had to its last use.
   template <class Visit>
   const Plan& inspect(const Visit& visit) {
-    feed(plan_);
     for (const Use& use : std::span(uses_).first(ahead_).subspan(next_)) {
       if (use.last) {
         visit(use.slot, plan_.number_of(use.slot));
       }
     }
-    plan_.each_item(visit);
+    fed_plan().each_item(visit);
     return plan_;
   }
   [[nodiscard]] std::uint64_t number_of(std::uint32_t slot) const noexcept { return plan_.number_of(slot); }

@@ -69,12 +69,12 @@ Replay Executor::begin(PlanPosition position) {
 }
 
 const Plan& Executor::settle(std::vector<const Batch*>& batches) {
-  slots_.feed(plan_);
+  const Plan& plan = fed_plan();
   if (open_ != nullptr) {
     copy_planned(*open_);
     batches.push_back(open_);
   }
-  return plan_;
+  return plan;
 }
 
 // Draws rows of the open batch: kOk when it is complete, or kEmpty, kEnd, kExhausted.

@@ -66,8 +66,12 @@ class Executor {
   // Drops everything and returns a replay of the plan to `position`. The caller runs it, and resets the slots to those
   // it leaves free. No other thread may be inside.
   Replay begin(PlanPosition position);
-  // While the driver is halted: feeds the plan all that was committed, copies what is planned, adds the open batch, if
-  // there is one, to `batches`, and returns the plan.
+  // While the driver is halted: returns the plan, which has been fed all that was committed.
+  const Plan& fed_plan() {
+    slots_.feed(plan_);
+    return plan_;
+  }
+  // Same, copies what is planned, and adds the open batch, if there is one, to `batches`.
   const Plan& settle(std::vector<const Batch*>& batches);
 
   // kOk: `batch` is planned, and its rows must be copied. kEnd: the iteration is over; the next call starts the next

@@ -186,7 +186,7 @@ bool SlotPool::feed(Plan& plan) {
   }
 }
 
-Outcome SlotPool::await_items(std::uint64_t items, Deadline deadline, std::uint64_t seen) {
+Outcome SlotPool::await_items(std::uint64_t items, Deadline deadline, std::uint64_t seen, bool takes) {
   const auto urgent = [this] { return urgent_.load_acquire() > 0 || closed(); };
   const std::uint64_t fed = filled_.read_position();
   const bool was_urgent = urgent();
@@ -195,17 +195,16 @@ Outcome SlotPool::await_items(std::uint64_t items, Deadline deadline, std::uint6
   return committed_.await(target, deadline, WaitStrategy::spin_then_sleep(), [&] {
     const std::uint64_t waits = awaits();
     return stopped() || halted() || fed == end_ticket_.load_acquire() || (!was_urgent && urgent()) ||
-           (waits % 2 == 1 && waits != seen);
+           ((takes || waits % 2 == 1) && waits != seen);
   });
 }
 
 void SlotPool::set_awaited(bool awaited) {
   const std::uint64_t waits = awaits_.load_relaxed();
-  if ((waits % 2 == 1) != awaited) {
-    awaits_.store_release(waits + 1);
-    if (awaited) {
-      committed_.alert();
-    }
+  const bool awaited_before = waits % 2 == 1;
+  if (!awaited || !awaited_before) {
+    awaits_.store_release(waits + (awaited == awaited_before ? 2 : 1));
+    committed_.alert();
   }
 }
 
@@ -263,13 +262,11 @@ void SlotPool::reset_halted(std::span<const std::uint32_t> free) {
 }
 
 void SlotPool::drain() {
+  if (open_reservations() > 0) {
+    throw std::logic_error("a pool with open reservations cannot be reset");
+  }
   std::array<std::uint32_t, 256> slots;  // NOLINT(cppcoreguidelines-pro-type-member-init): written before it is read
   while (filled_.try_pop(slots) > 0) {
-  }
-  // Reservations refused after close() have advanced tickets_ beyond end_ticket_.
-  const std::uint64_t end = end_ticket_.load_acquire();
-  if (filled_.read_position() != (end == kOpen ? tickets_.load_acquire() : end)) {
-    throw std::logic_error("a pool with open reservations cannot be reset");
   }
   while (free_.try_pop(slots) > 0) {
   }

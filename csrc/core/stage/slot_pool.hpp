@@ -24,8 +24,8 @@
 //              |                        |               | acquire      |            |
 // halted_      | set_halted, reset      | all waits     | release,     | -          | followed by an alert of every sleeper
 //              |                        |               | acquire      |            |
-// awaits_      | set_awaited            | await_items,  | release,     | -          | odd while the consumer waits for a batch; an odd
-//              |                        | the driver    | acquire      |            | value is followed by an alert of the planner
+// awaits_      | set_awaited            | await_items,  | release,     | -          | odd while the consumer waits for a batch; a
+//              |                        | the driver    | acquire      |            | change is followed by an alert of the planner
 // urgent_      | reserve (sleeping),    | await_items   | acq_rel RMW, | -          | an increase is followed by an alert of the
 //              | end_pass, feed, reset  |               | acquire      |            | planner
 // released_    | release,               | reserve       | EventCount   |            | producers without a slot sleep on it
@@ -130,14 +130,15 @@ class SlotPool {
   bool feed(Plan& plan);
   // Call after feed() returned false. Blocks until `items` more items have been committed than fed (kOk). Returns early
   // if the input was closed or stopped, or a pass ended. While a producer sleeps for a slot, returns at every commit.
-  // kTimeout if the deadline passed first. Returns early, too, once awaits() is odd and not `seen`.
-  Outcome await_items(std::uint64_t items, Deadline deadline, std::uint64_t seen = 0);
-  // Returns how often the consumer has begun or ended a wait for a batch: odd while it waits.
+  // kTimeout if the deadline passed first. Returns early, too, once awaits() is odd and not `seen`; with `takes` once it
+  // is not `seen`.
+  Outcome await_items(std::uint64_t items, Deadline deadline, std::uint64_t seen = 0, bool takes = false);
+  // Returns a count of what the consumer did: odd while it waits for a batch, a higher even number after each it took.
   [[nodiscard]] std::uint64_t awaits() const noexcept { return awaits_.load_acquire(); }
 
   // -- The consumer --
 
-  // Tells the planner whether the consumer waits for a batch. Idempotent.
+  // Tells the planner that the consumer waits for a batch (idempotent), or has taken one.
   void set_awaited(bool awaited);
 
   // -- Any thread --
@@ -150,6 +151,11 @@ class SlotPool {
 
   // -- No other thread inside --
 
+  // Returns how many reservations are open.
+  [[nodiscard]] std::uint64_t open_reservations() const noexcept {
+    const std::uint64_t end = end_ticket_.load_acquire();
+    return (end == kOpen ? tickets_.load_acquire() : end) - committed_.read();
+  }
   // Frees every slot and opens the input again. Throws std::logic_error if a reservation is still open.
   void reset();
   // Same, but frees only these slots, and stays halted. The others hold items that a plan has been fed. As many slots

@@ -123,13 +123,22 @@ def _free_run(
         stack.callback(timer.cancel)
         timer.start()
         rows = loader._config.batch_size or 1
-        for _, batch in _batches(loader, steps + steps // 4 + 1):
+        batches = steps + steps // 4 + 1
+        for _, batch in _batches(loader, batches):
             seconds.append(time.perf_counter())
             fresh.append(loader.stats().fresh)
             if len(fresh) == 1 and collate is None:
                 size = size_of(batch)
             del batch
         stats = loader.stats()
+        source, capacity = loader._source, loader._config.capacity
+    if source.one_shot and stats.read - stats.fresh < capacity - rows:
+        raise EchoError(  # what came last were the items of the pool, at the speed of memory
+            f"the source ({type(source.object).__name__}) ended after {stats.read} items, and its "
+            f"speed shows while the pool is full: a run of {batches} batches needs "
+            f"{batches * rows + capacity}; pass a longer one, one that can be iterated again, or "
+            "a smaller steps="
+        )
     begin = len(seconds) // 5
     item_bytes = None if size is None else size / rows
     if fresh[-1] == fresh[begin]:  # all of it was read before

@@ -43,6 +43,31 @@ TEST(Misuse, OfSlots) {
   EXPECT_EQ(pyecho_fail(buffer, nullptr), PYECHO_INVALID);
 }
 
+TEST(Misuse, AStateOrAnEpochDoesNotBeginBesideAProducerThatWaits) {
+  const Held buffer(config_of());
+  unsigned char* state = nullptr;
+  std::size_t size_bytes = 0;
+  ASSERT_EQ(pyecho_save(buffer, &state, &size_bytes, nullptr), PYECHO_OK);
+  pyecho_slot slot;
+  while (pyecho_reserve(buffer, &slot, 1, 0, nullptr) == PYECHO_OK) {
+    ASSERT_EQ(pyecho_commit(buffer, &slot, 1), PYECHO_OK);
+  }
+  std::thread producer([&] {
+    pyecho_slot late;
+    EXPECT_EQ(pyecho_reserve(buffer, &late, 1, PYECHO_FOREVER, nullptr), PYECHO_CLOSED);
+  });
+  pyecho_stats stats{.struct_bytes = sizeof(pyecho_stats)};
+  while (stats.producer_wait_ns == 0) {
+    ASSERT_EQ(pyecho_get_stats(buffer, &stats), PYECHO_OK);
+  }
+  EXPECT_EQ(pyecho_load(buffer, state, size_bytes, nullptr), PYECHO_MISUSE);
+  EXPECT_EQ(pyecho_begin(buffer, 1, PYECHO_UNKNOWN), PYECHO_MISUSE);
+  EXPECT_EQ(pyecho_stop(buffer), PYECHO_OK);
+  producer.join();
+  EXPECT_EQ(pyecho_load(buffer, state, size_bytes, nullptr), PYECHO_OK);
+  pyecho_free(state);
+}
+
 // A slot that was accepted and is not reserved would hold up the consumer for good.
 TEST(Misuse, ForgedSlotsAreRefusedAndHoldUpNothing) {
   const Held buffer(config_of(1));
