@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as datasets
 import pyarrow.parquet as parquet
@@ -210,12 +209,6 @@ def test_stream_that_is_left_half_way_is_released(options, batch_size):
     assert ended
 
 
-def test_views_outlive_loader_and_table():
-    views = [item["x"] for item in pyecho.EchoLoader(pa.table({"x": np.arange(6)}), 1)]
-    gc.collect()
-    assert np.concatenate(views).tolist() == list(range(6))
-
-
 def broken(type_, good, bad, *others, **options):
     """An array, and what damages its offsets or views: pyarrow checks them when it makes one."""
     numbers = np.array(good, np.int32)
@@ -289,10 +282,3 @@ def test_pyarrow_is_not_imported_for_other_sources():
     program = PROGRAM.replace('sys.modules["pyarrow"] = None\nimport polars\n', "").split("try:")[0]
     program += '\nassert "pyarrow" not in sys.modules'
     subprocess.run([sys.executable, "-P", "-c", program], check=True)
-
-
-def test_frames_of_polars_and_tables_are_alike():
-    frame = pl.DataFrame(TABLE)
-    options = {"batch_size": 8, "seed": 3}
-    first = [batch["x"].tolist() for batch in pyecho.EchoLoader(frame, 2, **options)]
-    assert first == [batch["x"].tolist() for batch in pyecho.EchoLoader(TABLE, 2, **options)]

@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "core/memory/stream_copy.hpp"
+#include "core/plan/rounds_pool.hpp"
+#include "core/plan/uniform_pool.hpp"
 #include "core/stage/echo_buffer.hpp"
 #include "core/stage/echo_queue.hpp"
 #include "support/run_buffer.hpp"
@@ -309,7 +311,6 @@ TEST(Allocation, max_bytes_covers_everything_that_grows_with_the_configuration) 
   for (EchoConfig config :
        {EchoConfig{.plan = {.capacity = 20'000, .factor = 29.5, .batch_size = 2}, .leaves = leaves},
         EchoConfig{.plan = {.capacity = 4000, .unique_in_batch = true, .batch_size = 3000}, .leaves = leaves},
-        EchoConfig{.plan = {.capacity = 20'000, .factor = 4, .min_uses = 1, .batch_size = 2000}, .leaves = leaves},
         EchoConfig{.leaves = leaves, .prefetch = 300, .threads = 3},
         EchoConfig{.plan = {.batch_size = 2}, .leaves = leaves, .threads = 0, .slots_ahead = 50'000}}) {
     config.max_bytes = EchoBuffer::min_bytes(config);
@@ -324,6 +325,20 @@ TEST(Allocation, max_bytes_covers_everything_that_grows_with_the_configuration) 
                                buffer.stats().batch_blocks * HostMemory::rounded_bytes(buffer.layout().batch_bytes());
     EXPECT_LE(heap + mapped, config.max_bytes + kFixedBytes);
   }
+}
+
+template <class Pool>
+std::size_t bytes_of_pool(const PlanConfig& config) {
+  const AllocationWatch watch;
+  const Pool pool(config);
+  return heap_bytes.load();
+}
+
+TEST(Allocation, a_pool_tells_what_it_takes) {
+  PlanConfig config{.capacity = 2000, .slots = 5000, .factor = 4, .unique_in_batch = true, .batch_size = 300};
+  EXPECT_EQ(bytes_of_pool<UniformPool>(config), UniformPool::size_bytes(config));
+  config.min_uses = 1;
+  EXPECT_EQ(bytes_of_pool<RoundsPool>(config), RoundsPool::size_bytes(config));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The output of an EchoBuffer equals its plan, for every driver and timing, and after any number of earlier epochs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -108,6 +109,64 @@ TEST(Drivers, begin_starts_afresh_after_an_end_and_after_a_stop_half_way_with_th
       }
       EXPECT_EQ(buffer.stats().grown_blocks, 0U);
     }
+  }
+}
+
+EchoConfig adaptive(std::uint32_t threads) {
+  return {.plan = {.capacity = 24, .factor = 6, .seed = 3, .min_uses = 2, .max_age = 40, .batch_size = 8},
+          .leaves = kLongItemLeaves,
+          .threads = threads};
+}
+
+// Slots also become free between two uses: an item that is put too early into one shows in the bytes of a row.
+TEST(Drivers, an_adaptive_factor_stays_in_its_bounds_and_its_log_gives_the_same_batches) {
+  for (const std::uint32_t threads : kDrivers) {
+    EchoBuffer live(adaptive(threads));
+    const Iterations found = run_buffer(live, {3000}, 1, 16);
+    std::vector<int> uses(3000);
+    for (const auto& batch : found[0]) {
+      for (const Emission& emission : batch) {
+        ++uses.at(emission.item);
+      }
+    }
+    EXPECT_GE(*std::ranges::min_element(uses), 2);
+    EXPECT_LE(*std::ranges::max_element(uses), 6);
+    for (const std::uint32_t others : {0U, 3U}) {
+      EchoConfig config = adaptive(others);
+      config.plan.replay = live.log();
+      EchoBuffer again(config);
+      EXPECT_EQ(run_buffer(again, {3000}, 1, 5), found);
+      EXPECT_FALSE(again.diverged());
+    }
+  }
+}
+
+// Workers that repeat items while the consumer does not wait would fill their queue with repeats at the beginning.
+TEST(Drivers, batches_made_ahead_of_the_consumer_have_only_fresh_items) {
+  for (const std::uint32_t threads : {1U, 3U}) {
+    EchoConfig config = adaptive(threads);
+    config.plan.capacity = config.plan.batch_size;
+    config.plan.min_uses = 1;
+    config.prefetch = 4;
+    EchoBuffer buffer(config);
+    const auto put = [&](std::uint32_t count) {
+      for (; count > 0; --count) {
+        Reservation reservation{};
+        ASSERT_EQ(buffer.reserve(reservation, kNever), Outcome::kOk);
+        buffer.commit(std::span(&reservation, 1));
+      }
+    };
+    put(3 * config.plan.batch_size);
+    Lease lease;
+    for (int batch = 0; batch < 3; ++batch) {
+      ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk);
+      for (const Use& use : lease.uses()) {
+        EXPECT_EQ(use.ordinal, 0U) << batch;
+      }
+    }
+    ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk) << "and for a consumer that waits, repeats";
+    EXPECT_EQ(lease.uses()[0].ordinal, 1U);
+    buffer.stop();
   }
 }
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import torch
 from interrupts import ended_by_alarm, taken_by
 from native import Numbers
-from resuming import Stateful, StatefulIterators, values_of
+from resuming import Stateful, StatefulIterators, plain
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 from tqdm import tqdm
@@ -234,12 +234,6 @@ def loader_of(source: str, options: dict[str, Any]) -> Any:
 def epochs_of(source: str) -> int:
     """Return how many epochs are taken."""
     return 1 if source in ONE_SHOT else 2
-
-
-def plain(emission: Any) -> Any:
-    """Return all values of a batch, and which uses they are."""
-    batch, info = emission
-    return values_of(batch), info.source_index.tolist(), info.use.tolist()
 
 
 @cache

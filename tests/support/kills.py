@@ -1,15 +1,12 @@
-"""Kills random workers while a loader runs: python kills.py [kills]. Every item keeps its uses."""
+"""Kills random workers while a loader runs. Every item keeps its uses."""
 
 import collections
 import os
 import random
 import signal
-import sys
 import threading
 import time
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 from worked import Slow, workers_of
 
 import pyecho
@@ -51,9 +48,3 @@ def killed(kills: int, seed: int = 0) -> int:
             over.set()
             killer.join()
     return done
-
-
-if __name__ == "__main__":
-    began = time.monotonic()
-    count = killed(int(sys.argv[1]) if len(sys.argv) > 1 else 1000)
-    print(f"{count} workers killed in {time.monotonic() - began:.1f} s; every item had its uses")

@@ -1,6 +1,6 @@
 """Kills the process of a loader at random moments, and has others exit in the middle of an epoch.
 
-python parents.py [times] [start method]. Nothing may be left: no process, nothing in /dev/shm.
+Nothing may be left: no process, nothing in /dev/shm.
 """
 
 import random
@@ -79,16 +79,3 @@ def exited(path: Path, times: int, seed: int = 0, **options: object) -> None:
         assert (process.returncode, errors) == (0, ""), errors
         assert not left_after(process)
     assert set(Path("/dev/shm").iterdir()) <= before
-
-
-if __name__ == "__main__":
-    import tempfile
-
-    times = int(sys.argv[1]) if len(sys.argv) > 1 else 100
-    method = {"multiprocessing_context": sys.argv[2]} if len(sys.argv) > 2 else {}
-    with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "script.py"
-        killed(script, times, **method)
-        print(f"{times} killed: nothing is left", flush=True)
-        exited(script, 2 * times, **method)
-        print(f"{2 * times} exits in mid-epoch were clean")

@@ -4,6 +4,7 @@ import pickle
 import random
 from itertools import pairwise
 
+import members
 import numpy as np
 from drivers import Iterated, Sized
 
@@ -146,16 +147,7 @@ def noisy(batch, rng):
 def plain(emission):
     """Return a batch and its info as plain values."""
     batch, info = emission
-    return repr(values_of(batch)), info.source_index.tolist(), info.use.tolist()
-
-
-def values_of(nest):
-    """The plain values in a nest."""
-    if isinstance(nest, dict):
-        return {key: values_of(each) for key, each in nest.items()}
-    if isinstance(nest, list | tuple):
-        return [values_of(each) for each in nest]
-    return np.asarray(nest).tolist()
+    return repr(members.plain(batch)), info.source_index.tolist(), info.use.tolist()
 
 
 class Consumer:

@@ -181,7 +181,7 @@ TEST(Misuse, OfLeaves) {
     expect_refused(config, word);
   };
   for (const char* const dtype :
-       {"", "f", "<f", "4", "<f0", "<i99999999999999999999", "float32", "<ff4", "<x4", "|O8"}) {
+       {"", "f", "<f", "4", "<f0", "<i99999999999999999999", "float32", "<ff4", "<f+4", "<f 4", "<x4", "|O8"}) {
     refuse(leaf_of(dtype), "dtype");
   }
   constexpr std::int64_t kHuge = std::int64_t{1} << 52;
