@@ -24,7 +24,7 @@ from common.command import add_rounds, finish, new_parser, new_report
 
 import pyecho
 from pyecho.bench.row import Row
-from pyecho.bench.sampling import Progress, Sample, shown, turns
+from pyecho.bench.sampling import Sample, turns
 from pyecho.tools.advise.times import FACTORS
 from pyecho.tools.arguments import positive_int, some_of
 
@@ -122,9 +122,7 @@ def steps_per_second(loader: pyecho.EchoLoader, step: Step, steps: int) -> float
         return steps / (time.perf_counter() - began)
 
 
-def measure(
-    name: str, pipeline: Pipeline, rounds: int, steps: int, progress: Progress
-) -> list[Row]:
+def measure(name: str, pipeline: Pipeline, rounds: int, steps: int) -> list[Row]:
     """Compare one prediction a round with a run at each factor."""
     loader, step = pipeline
 
@@ -138,7 +136,7 @@ def measure(
     contestants = {"advice": predicted} | {
         f"e = {factor:g}": partial(measured, factor) for factor in FACTORS
     }
-    found = turns(name, rounds, contestants, progress, warm_ups=0)
+    found = turns(name, rounds, contestants, warm_ups=0)
     rows = []
     for factor in FACTORS:
         advised, ran = (
@@ -174,9 +172,8 @@ def main() -> int:
     with ExitStack() as stack:
         if "demo" in options.only:
             pipelines["demo"] = stack.enter_context(demonstration())
-        progress = stack.enter_context(shown())
         for name in options.only:
-            rows = measure(name, pipelines[name], options.rounds, steps, progress)
+            rows = measure(name, pipelines[name], options.rounds, steps)
             report.add(name, rows)
     finish(report, options)
     ratios = [row.compared() for rows in report.sections.values() for row in rows]

@@ -18,7 +18,7 @@ from common.command import add_rounds, finish, new_parser, new_report
 import pyecho
 from pyecho.bench import _races
 from pyecho.bench.row import Row
-from pyecho.bench.sampling import Progress, Sample, interleaved, seconds_of, seconds_to_drain, shown
+from pyecho.bench.sampling import Sample, interleaved, seconds_of, seconds_to_drain
 from pyecho.tools.arguments import positive_int
 
 BATCH_SIZE = 256
@@ -65,19 +65,17 @@ class Race:
         )
         return partial(seconds_to_drain, loader)
 
-    def _ns(
-        self, rounds: int, progress: Progress, others: dict[str, Callable[[], float]]
-    ) -> dict[str, Sample]:
+    def _ns(self, rounds: int, others: dict[str, Callable[[], float]]) -> dict[str, Sample]:
         contestants = {"arrow": self._epochs(self._table), **others}
-        seconds = interleaved(self._name, rounds, contestants, progress)
+        seconds = interleaved(self._name, rounds, contestants)
         uses = self._table.num_rows * self._factor
         return {name: sample.times(1e9 / uses) for name, sample in seconds.items()}
 
-    def against_lists(self, rounds: int, progress: Progress) -> list[Row]:
+    def against_lists(self, rounds: int) -> list[Row]:
         """Compare with `EchoLoader(table.to_pylist())`, without and with the making of the list."""
         rows = self._table.to_pylist()
         making = partial(seconds_of, self._table.to_pylist)
-        ns = self._ns(rounds, progress, {"list": self._epochs(rows), "making": making})
+        ns = self._ns(rounds, {"list": self._epochs(rows), "making": making})
         arrow, listed = ns["arrow"], ns["list"]
         made = listed + ns["making"]
         return [
@@ -85,7 +83,7 @@ class Race:
             Row(self._name, arrow, "ns", made, "its to_pylist()", made / arrow),
         ]
 
-    def against_memcpy(self, rounds: int, progress: Progress) -> list[Row]:
+    def against_memcpy(self, rounds: int) -> list[Row]:
         """Compare with bare memcpy in one thread, and with arrays."""
         table = self._table
         arrays = tuple(
@@ -106,7 +104,7 @@ class Race:
             "arrays": self._epochs(arrays),
             "memcpy": partial(bare.memcpy_seconds, 1),
         }
-        ns = self._ns(rounds, progress, others)
+        ns = self._ns(rounds, others)
         arrow, memcpy = ns["arrow"], ns["memcpy"]
         return [
             Row(self._name, arrow, "ns", memcpy, "memcpy, 1 thread", memcpy / arrow),
@@ -126,21 +124,20 @@ def main() -> None:
     images = {size: lists(SOURCE_BYTES // share // size, size) for size in (256, 3072, 150_528)}
     columns, more_columns = numbers(200_000 // share, 8), numbers(1_000_000 // share, 8)
     strings, few_images = mixed(100_000 // share), lists(4000, 256)
-    with shown() as progress:
-        for factor in sorted({1, options.factor}):
-            races = [
-                Race(f"lists of {size:,} B", table, factor, 256 if size > 100_000 else 4096)
-                for size, table in images.items()
-            ]
-            for race in (*races, Race("8 columns of int64", more_columns, factor)):
-                report.add("Against memcpy", race.against_memcpy(options.rounds, progress))
-            for name, table in (
-                ("8 columns with strings", strings),
-                ("8 columns of int64", columns),
-                ("lists of 256 B", few_images),
-            ):
-                race = Race(name, table, factor)
-                report.add("Against lists", race.against_lists(options.rounds, progress))
+    for factor in sorted({1, options.factor}):
+        races = [
+            Race(f"lists of {size:,} B", table, factor, 256 if size > 100_000 else 4096)
+            for size, table in images.items()
+        ]
+        for race in (*races, Race("8 columns of int64", more_columns, factor)):
+            report.add("Against memcpy", race.against_memcpy(options.rounds))
+        for name, table in (
+            ("8 columns with strings", strings),
+            ("8 columns of int64", columns),
+            ("lists of 256 B", few_images),
+        ):
+            race = Race(name, table, factor)
+            report.add("Against lists", race.against_lists(options.rounds))
     finish(report, options)
 
 

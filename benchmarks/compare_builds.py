@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from pyecho.bench.row import spread
-from pyecho.bench.sampling import Progress, interleaved
+from pyecho.bench.sampling import interleaved
 
 
 class Shape(ctypes.Structure):
@@ -88,7 +88,7 @@ def main() -> None:
         if not any(word in name for word in options.k.split("|")):
             continue
         contestants = {build: partial(ns_of, run, shape) for build, run in builds.items()}
-        ns = interleaved(name, options.n, contestants, Progress())
+        ns = interleaved(name, options.n, contestants)
         times = ", ".join(f"{build} {spread(sample, 'ns')}" for build, sample in ns.items())
         best = ns["old"].low / ns["new"].low
         ratio = spread(ns["old"] / ns["new"])

@@ -29,7 +29,7 @@ from common.command import add_rounds, finish, new_parser, new_report
 
 import pyecho
 from pyecho.bench.row import Row
-from pyecho.bench.sampling import Progress, interleaved, shown
+from pyecho.bench.sampling import interleaved
 from pyecho.tools.arguments import positive_int
 
 BATCH_ROWS = 64
@@ -127,7 +127,7 @@ def with_own_cores(least: float, run: Callable[[], Turn]) -> float:
     raise SystemExit(f"In {MOST_TRIES} turns no thread had a core to itself: end other programs")
 
 
-def measure(size: int, rounds: int, least: float, progress: Progress) -> list[Row]:
+def measure(size: int, rounds: int, least: float) -> list[Row]:
     """Measure rows of `size` bytes."""
     rows = min(MAX_ROWS, TURN_BYTES // size) // (2 * BATCH_ROWS) * 2 * BATCH_ROWS
     slots = np.ones((rows, size), np.uint8)
@@ -140,7 +140,7 @@ def measure(size: int, rounds: int, least: float, progress: Progress) -> list[Ro
         for name, run in works.items()
         for threads in (1, 2)
     }
-    seconds = interleaved(f"rows of {size:,} B", rounds, contestants, progress)
+    seconds = interleaved(f"rows of {size:,} B", rounds, contestants)
     ns = {name: sample.times(1e9 / rows) for name, sample in seconds.items()}
     return [
         Row(
@@ -168,9 +168,8 @@ def main() -> None:
     least = 0.0 if options.quick else OWN_CORE
     report = new_report("free_threads", "Two threads that put", options, version=sys.version)
     report.note("numbers are those of a row; ratios: times faster than one thread")
-    with shown() as progress:
-        for size in options.bytes:
-            report.add(f"Rows of {size:,} B", measure(size, options.rounds, least, progress))
+    for size in options.bytes:
+        report.add(f"Rows of {size:,} B", measure(size, options.rounds, least))
     finish(report, options)
 
 

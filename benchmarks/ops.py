@@ -29,7 +29,7 @@ from common.command import add_rounds, finish, new_parser, new_report
 import pyecho
 from pyecho import ops
 from pyecho.bench.row import Row
-from pyecho.bench.sampling import Progress, interleaved, shown
+from pyecho.bench.sampling import interleaved
 
 SIZE, MEAN, STD = 224, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IMAGE = (400, 500, 3)
@@ -148,7 +148,7 @@ def echoed(items: Sequence[Any], **options: Any) -> pyecho.EchoLoader:
     )
 
 
-def images_compared(rounds: int, progress: Progress) -> tuple[list[Row], list[str]]:
+def images_compared(rounds: int) -> tuple[list[Row], list[str]]:
     """Return a row for each other tool, and notes on those that are missing."""
     rng = np.random.default_rng(0)
     # Smooth, as photographs are; noise would take as long.
@@ -162,7 +162,7 @@ def images_compared(rounds: int, progress: Progress) -> tuple[list[Row], list[st
     contestants = {
         name: partial(uses_per_second, loader, FACTOR * IMAGES) for name, loader in loaders.items()
     }
-    rates = interleaved("images", rounds, contestants, progress)
+    rates = interleaved("images", rounds, contestants)
     for loader in loaders.values():
         loader.close()
     ours = rates.pop("ops")
@@ -206,7 +206,7 @@ def bare_loop(
     return run
 
 
-def windows_compared(name: str, rounds: int, progress: Progress) -> Row:
+def windows_compared(name: str, rounds: int) -> Row:
     """Return the row of one kind of window."""
     of, rng = WINDOWS[name], np.random.default_rng(0)
     items = [rng.integers(0, 256, of.shape, np.uint8).astype(of.dtype) for _ in range(of.items)]
@@ -219,7 +219,7 @@ def windows_compared(name: str, rounds: int, progress: Progress) -> Row:
         "ops": partial(uses_per_second, loader, of.factor * of.items),
         "bare": bare_loop(items, of.sizes, of.factor, pool, batch_size),
     }
-    rates = interleaved(name, rounds, contestants, progress)
+    rates = interleaved(name, rounds, contestants)
     loader.close()
     ours, bare = rates["ops"], rates["bare"]
     what, target = f"{name}, e = {of.factor}", f"at least {of.target}x"
@@ -232,14 +232,13 @@ def main() -> None:
     add_rounds(parser, 7)
     options = parser.parse_args()
     report = new_report("ops", "Operations behind the echo", options)
-    with shown() as progress:
-        rows, notes = images_compared(options.rounds, progress)
-        report.add("images of 400 x 500, e = 4", rows)
-        for note in notes:
-            report.note(note)
-        for name in WINDOWS:
-            gc.collect()
-            report.add("windows", [windows_compared(name, options.rounds, progress)])
+    rows, notes = images_compared(options.rounds)
+    report.add("images of 400 x 500, e = 4", rows)
+    for note in notes:
+        report.note(note)
+    for name in WINDOWS:
+        gc.collect()
+        report.add("windows", [windows_compared(name, options.rounds)])
     finish(report, options)
 
 

@@ -26,7 +26,7 @@ from torch.nn import functional
 
 from pyecho import ops
 from pyecho.bench.row import Row
-from pyecho.bench.sampling import Sample, interleaved, shown, turns
+from pyecho.bench.sampling import Sample, interleaved, turns
 from pyecho.demo.images import ImageSet, decode, read_folder, write_digits
 from pyecho.demo.train import BATCH_SIZE, LEAST_AREA, SHUFFLE_BUFFER, STEPS_PER_TEST, Trainer
 from pyecho.torch import EchoLoader
@@ -149,17 +149,16 @@ def main() -> None:
     torch.set_num_threads(1)
     target = 0.5 if options.quick else TARGET
     report = new_report("ops-training", "Training with operations", options)
-    with shown() as progress, tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name:
         write_digits(Path(name))
         contest = Contest(read_folder(Path(name)), target)
         loaded = interleaved(
             "the loader alone",
             options.rounds,
             {each: partial(contest.loaded, each) for each in VARIANTS},
-            progress,
         )
         calls = {each: partial(contest.trained, each) for each in VARIANTS}
-        runs = turns("training", options.rounds, calls, progress, warm_ups=0)
+        runs = turns("training", options.rounds, calls, warm_ups=0)
     for row in rows_of(loaded, runs):
         report.add(f"e = {FACTOR}, test accuracy {target}", [row])
     for each in VARIANTS:

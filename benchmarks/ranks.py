@@ -18,7 +18,7 @@ import numpy as np
 from common.command import add_rounds, finish, new_parser, new_report
 
 from pyecho.bench.row import Row
-from pyecho.bench.sampling import Progress, Sample, seconds_of, turns
+from pyecho.bench.sampling import Sample, seconds_of, turns
 from pyecho.tools.arguments import positive_int
 
 ROWS = (4096, 4000)
@@ -69,7 +69,7 @@ def run_rank(rank: int, folder: str, rounds: int, epochs: int, results: Any) -> 
         return {name: value / epochs for name, value in found.items()}
 
     contestants = {name: partial(epochs_of, loader) for name, loader in loaders.items()}
-    results.put(turns("epochs", rounds, contestants, Progress()))
+    results.put(turns("epochs", rounds, contestants))
     dist.destroy_process_group()
 
 

@@ -22,7 +22,7 @@ from common.command import add_rounds, finish, new_parser, new_report
 
 from pyecho.bench import _races
 from pyecho.bench.row import Row
-from pyecho.bench.sampling import Progress, interleaved, seconds_to_drain, shown
+from pyecho.bench.sampling import interleaved, seconds_to_drain
 from pyecho.source.ray import ray_tables
 from pyecho.torch import EchoLoader
 
@@ -51,7 +51,7 @@ def shuffled(dataset: Any) -> Iterable[Any]:
     return batches
 
 
-def compared(dataset: Any, row_bytes: int, rounds: int, progress: Progress) -> list[Row]:
+def compared(dataset: Any, row_bytes: int, rounds: int) -> list[Row]:
     """Let all of them read the dataset."""
     rows = dataset.count()
     bare = _races.GatherRace(
@@ -73,7 +73,7 @@ def compared(dataset: Any, row_bytes: int, rounds: int, progress: Progress) -> l
         "pyecho, factor 2": rate(2),
         "memcpy": lambda: rows / bare.memcpy_seconds(1),
     }
-    rates = interleaved(f"{row_bytes:,} B", rounds, contestants, progress)
+    rates = interleaved(f"{row_bytes:,} B", rounds, contestants)
     theirs = rates.pop("Ray")
     return [Row(name, ours, "rows/s", theirs, "Ray") for name, ours in rates.items()]
 
@@ -99,21 +99,20 @@ def main() -> None:
     ray.init(include_dashboard=False, object_store_memory=1500 << 20, log_to_driver=False)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False
-    with shown() as progress:
-        for shape, most in CASES.items():
-            rows, row_bytes = most // 10 if options.quick else most, int(np.prod(shape))
-            dataset = dataset_of(shape, rows)
-            section = f"{row_bytes:,} B a row, {rows:,} rows"
-            report.add(section, compared(dataset, row_bytes, options.rounds, progress))
-            for name, read in (
-                ("Ray", partial(shuffled, dataset)),
-                ("pyecho's reading", partial(ray_tables, dataset)),
-            ):
-                arrow, python = allocated(read, rows)
-                report.note(
-                    f"{section}: {name} allocates {arrow:,.0f} B of Arrow's and {python:,.0f} B of "
-                    "Python's for each"
-                )
+    for shape, most in CASES.items():
+        rows, row_bytes = most // 10 if options.quick else most, int(np.prod(shape))
+        dataset = dataset_of(shape, rows)
+        section = f"{row_bytes:,} B a row, {rows:,} rows"
+        report.add(section, compared(dataset, row_bytes, options.rounds))
+        for name, read in (
+            ("Ray", partial(shuffled, dataset)),
+            ("pyecho's reading", partial(ray_tables, dataset)),
+        ):
+            arrow, python = allocated(read, rows)
+            report.note(
+                f"{section}: {name} allocates {arrow:,.0f} B of Arrow's and {python:,.0f} B of "
+                "Python's for each"
+            )
     finish(report, options)
 
 

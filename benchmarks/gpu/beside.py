@@ -24,7 +24,7 @@ from gpu.measuring import seconds_of_batches
 from gpu.workload import Scale
 from pyecho.bench.report import Report
 from pyecho.bench.row import Row
-from pyecho.bench.sampling import Progress, Sample, interleaved
+from pyecho.bench.sampling import Sample, interleaved
 
 LEAVES = (1, 20)
 ROWS, ROW_BYTES, BATCH, FACTOR = 12_800, 4096, 64, 4
@@ -51,7 +51,7 @@ def plain_python() -> Iterator[None]:
         thread.join()
 
 
-def measure(device: torch.device, report: Report, progress: Progress, scale: Scale) -> None:
+def measure(device: torch.device, report: Report, scale: Scale) -> None:
     """Measure batches a second of both kinds of echo, with few and many leaves."""
     counts = {"host": scale.small.batches, "device": max(4, scale.small.batches // 20)}
 
@@ -63,9 +63,7 @@ def measure(device: torch.device, report: Report, progress: Progress, scale: Sca
         )
 
     title = f"Beside a thread of plain Python, batches of {BATCH} x {ROW_BYTES} bytes"
-    views = interleaved(
-        "views", scale.rounds, {where: partial(_views, where) for where in PLACES}, progress
-    )
+    views = interleaved("views", scale.rounds, {where: partial(_views, where) for where in PLACES})
     name = "a view of a host tensor, made and dropped"
     report.add(title, [Row(name, views["beside"], "views/s", views["alone"], "alone")])
     for place, leaves in itertools.product(counts, LEAVES):
@@ -91,7 +89,6 @@ def measure(device: torch.device, report: Report, progress: Progress, scale: Sca
                 f"beside plain Python, {name}",
                 scale.rounds,
                 {where: partial(rate, where) for where in inside_us},
-                progress,
             )
         inside = {where: Sample(tuple(times)) for where, times in inside_us.items()}
         alone = "the same loader alone"

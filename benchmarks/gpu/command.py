@@ -63,9 +63,8 @@ def missing() -> str:
     return ""
 
 
-def run_tests(device: Any, report: Any, progress: Any, scale: Any) -> None:
+def run_tests(device: Any, report: Any, scale: Any) -> None:
     """Run tests/gpu in a process of its own, and note the result."""
-    progress.begin("tests/gpu", 1)
     if importlib.util.find_spec("pytest") is None or not TESTS.is_dir():
         report.note("tests: not run, because pytest or the folder tests is missing")
     else:
@@ -86,7 +85,6 @@ def run_tests(device: Any, report: Any, progress: Any, scale: Any) -> None:
             report.note(f"tests: {lines[-1].strip('= ') if lines else result.stderr[-300:]}")
             for line in failed:
                 report.note(f"tests: {line}")
-    progress.advance("done")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -100,7 +98,6 @@ def main(arguments: list[str] | None = None) -> int:
     import pyecho
     from gpu import beside, emission, link, machine, training, workload
     from pyecho.bench.report import Report, facts_of, slug
-    from pyecho.bench.sampling import shown
 
     device = torch.device(options.device)
     if device.index is None:
@@ -134,18 +131,17 @@ def main(arguments: list[str] | None = None) -> int:
     )
     began = time.monotonic()
     failed = False
-    with shown() as progress:
-        for name in options.only:
-            torch.cuda.reset_peak_memory_stats(device)
-            try:
-                measurements[name](device, report, progress, scale)
-            except Exception as error:  # the other measurements continue
-                failed = True
-                traceback.print_exc()
-                report.note(f"{name}: failed with {type(error).__name__}: {error}")
-            report.note(f"{name}: {machine.state(device)}")
-            torch.cuda.empty_cache()
-            report.facts["seconds"] = round(time.monotonic() - began)
-            report.write(options.output)
+    for name in options.only:
+        torch.cuda.reset_peak_memory_stats(device)
+        try:
+            measurements[name](device, report, scale)
+        except Exception as error:  # the other measurements continue
+            failed = True
+            traceback.print_exc()
+            report.note(f"{name}: failed with {type(error).__name__}: {error}")
+        report.note(f"{name}: {machine.state(device)}")
+        torch.cuda.empty_cache()
+        report.facts["seconds"] = round(time.monotonic() - began)
+        report.write(options.output)
     finish(report, options)
     return 1 if failed else 0

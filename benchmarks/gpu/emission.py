@@ -13,7 +13,7 @@ from gpu.measuring import bytes_over_link, seconds_of_batches
 from gpu.workload import Rows, Scale
 from pyecho.bench.report import Report
 from pyecho.bench.row import Row, number
-from pyecho.bench.sampling import Progress, Sample, interleaved
+from pyecho.bench.sampling import Sample, interleaved
 from pyecho.config import available_cores
 
 FACTORS = (1, 2, 4, 8)
@@ -27,15 +27,13 @@ USES = 4
 BY_HAND = f"DataLoader, stream prefetching, each batch used {USES} times by hand"
 
 
-def measure(device: torch.device, report: Report, progress: Progress, scale: Scale) -> None:
+def measure(device: torch.device, report: Report, scale: Scale) -> None:
     """Examples a second, for both sizes of rows."""
     for rows in (scale.large, scale.small):
-        _measure_rows(device, report, progress, rows, scale)
+        _measure_rows(device, report, rows, scale)
 
 
-def _measure_rows(
-    device: torch.device, report: Report, progress: Progress, rows: Rows, scale: Scale
-) -> None:
+def _measure_rows(device: torch.device, report: Report, rows: Rows, scale: Scale) -> None:
     rounds = max(1, scale.rounds - 2)
     array = workload.random_rows(rows, scale.source_bytes)
     workers = max(1, min(4, available_cores() - 1))  # as many as pyecho's own threads
@@ -80,7 +78,7 @@ def _measure_rows(
             )
 
         contestants = {name: rate(name) for name in iterators}
-        rates = interleaved(f"emission, {rows.name}", rounds, contestants, progress)
+        rates = interleaved(f"emission, {rows.name}", rounds, contestants)
         iterators.clear()  # ends the DataLoaders' workers
     report.add(f"Emission, {rows.name}, batches of {rows.batch}", _rows(rates))
     report.note(
@@ -99,11 +97,11 @@ def _name(factor: int, place: str) -> str:
 
 
 def _rows(rates: dict[str, Sample]) -> list[Row]:
-    gather = rates[WORDS].at_least(rates[BYTES])
+    gather = rates[WORDS].combined(max, rates[BYTES])
     unit = "k/s"
     rows = []
     if PLAIN in rates:
-        best_peer = rates[PLAIN].at_least(rates[STREAMED])
+        best_peer = rates[PLAIN].combined(max, rates[STREAMED])
         for place in PLACES:
             for factor in FACTORS:
                 name = _name(factor, place)
@@ -123,12 +121,11 @@ def _rows(rates: dict[str, Sample]) -> list[Row]:
     return rows
 
 
-def measure_bytes(device: torch.device, report: Report, progress: Progress, scale: Scale) -> None:
+def measure_bytes(device: torch.device, report: Report, scale: Scale) -> None:
     """Bytes over the link for each emitted example; exact, so once is enough."""
     rows = Rows("3 KB rows", scale.small.row_bytes, batch=256, pool=1024, batches=1)
     array = workload.random_rows(rows, 8 * rows.batch_bytes)
     cases = [(place, factor) for place in PLACES for factor in FACTORS]
-    progress.begin("bytes over the link", len(cases) + 1)
     measured = []
     for place, factor in cases:
         loader = pyecho.torch.EchoLoader(
@@ -152,7 +149,6 @@ def measure_bytes(device: torch.device, report: Report, progress: Progress, scal
                 target="1",
             )
         )
-        progress.advance(place)
     batches = [torch.from_numpy(array[start : start + 256]) for start in range(0, 2048, 256)]
     loader = pyecho.torch.EchoLoader(batches, 4, device=device)
     crossed = bytes_over_link(device, loader)
@@ -162,7 +158,6 @@ def measure_bytes(device: torch.device, report: Report, progress: Progress, scal
     measured.append(
         Row("batch echoing, e = 4, a batch", per_use, "B", limit_bytes, "1/4 of it", target="1")
     )
-    progress.advance("batches")
     report.add("Bytes over the link for each emitted example", measured)
     source = "Kineto counted the bytes" if crossed else "Kineto saw no copies, so pyecho counted"
     report.note(f"bytes: {source}")

@@ -15,21 +15,19 @@ from gpu.measuring import new_stream, seconds, seconds_of_batches
 from gpu.workload import Rows, Scale
 from pyecho.bench.report import Report
 from pyecho.bench.row import Row
-from pyecho.bench.sampling import Progress, Sample, interleaved
+from pyecho.bench.sampling import Sample, interleaved
 
 PINNED_BATCHES = 8
 FACTOR = 4
 
 
-def measure(device: torch.device, report: Report, progress: Progress, scale: Scale) -> None:
+def measure(device: torch.device, report: Report, scale: Scale) -> None:
     """Measure GB/s from host to device, for both sizes of rows."""
     for rows in (scale.large, scale.small):
-        _measure_rows(device, report, progress, rows, scale)
+        _measure_rows(device, report, rows, scale)
 
 
-def _measure_rows(
-    device: torch.device, report: Report, progress: Progress, rows: Rows, scale: Scale
-) -> None:
+def _measure_rows(device: torch.device, report: Report, rows: Rows, scale: Scale) -> None:
     rounds = scale.rounds
     pinned = workload.pinned_batches(rows, PINNED_BATCHES)
     pageable = [batch.clone() for batch in pinned]
@@ -74,10 +72,10 @@ def _measure_rows(
             "pageable": lambda: gigabytes / seconds(device, from_pageable),
             **{name: taking(name) for name in loaders},
         }
-        rates = interleaved(f"link, {rows.name}", rounds, contestants, progress)
+        rates = interleaved(f"link, {rows.name}", rounds, contestants)
     raw_rate = rates["raw"]
     size = f"{rows.batch} x {rows.name}"
-    both = raw_rate.at_most(rates["gathered on the host"])
+    both = raw_rate.combined(min, rates["gathered on the host"])
     report.add(
         "Host to device",
         [
@@ -114,7 +112,7 @@ def _measure_rows(
     )
 
 
-def measure_overlap(device: torch.device, report: Report, progress: Progress, scale: Scale) -> None:
+def measure_overlap(device: torch.device, report: Report, scale: Scale) -> None:
     """Measure a step that computes 1.5 times as long as its batch takes to copy."""
     rows, rounds = scale.large, scale.rounds
     pinned = workload.pinned_batches(rows, PINNED_BATCHES)
@@ -160,7 +158,7 @@ def measure_overlap(device: torch.device, report: Report, progress: Progress, sc
             return lambda: 1e3 * seconds_of_batches(device, computed, rows.batches) / rows.batches
 
         contestants = {name: steps(name) for name in iterators}
-        times = interleaved("overlap", rounds, contestants, progress)
+        times = interleaved("overlap", rounds, contestants)
     names = {
         "pyecho": ("pyecho, batch echoing, e = 1", "<= 1.03"),
         "stream prefetching": ("prefetching on a stream, as timm does", ""),

@@ -16,7 +16,7 @@ from gpu.resnet import resnet50
 from gpu.workload import Scale
 from pyecho.bench.report import Report
 from pyecho.bench.row import Row
-from pyecho.bench.sampling import Progress, Sample, turns
+from pyecho.bench.sampling import Sample, turns
 from pyecho.config import available_cores
 
 R = 4.0
@@ -91,7 +91,7 @@ def run(
     return Steps(wall / steps, up)
 
 
-def measure(device: torch.device, report: Report, progress: Progress, scale: Scale) -> None:
+def measure(device: torch.device, report: Report, scale: Scale) -> None:
     """Measure steps per second for each factor."""
     fresh, factors = scale.fresh, scale.factors
     batch = min(scale.most_images, batch_size_for(torch.cuda.mem_get_info(device)[0]))
@@ -121,7 +121,7 @@ def measure(device: torch.device, report: Report, progress: Progress, scale: Sca
             f"e = {factor}": partial(run, device, trainer, source, factor, fresh)
             for factor in factors
         }
-        found = turns("training", rounds, contestants, progress, warm_ups=0)
+        found = turns("training", rounds, contestants, warm_ups=0)
     finally:
         source.close()
     down = Sample(tuple(steps.wall for steps in found[RESIDENT]))

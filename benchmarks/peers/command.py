@@ -33,7 +33,6 @@ from peers.process import WorkerFailed, WorkerProcess
 from peers.roster import BARE, LIMIT, PYECHO, Contestant, all_names, named
 from peers.workloads import PLANNED, Planned
 from pyecho.bench.report import Report
-from pyecho.bench.sampling import shown
 from pyecho.config import available_cores
 from pyecho.tools.arguments import some_of
 
@@ -136,18 +135,16 @@ def run(options: argparse.Namespace, report: Report, outcomes: list[measuring.Ou
         ready = [each for each in contestants if each.name in processes]
         packages = {text for name, text in versions.items() if text}
         report.facts["packages"] = ", ".join(sorted(packages))
-        with shown() as progress:
-            for each in planned:
-                outcome = measuring.measure(
-                    each.work(available_cores()),
-                    processes,
-                    ready,
-                    progress,
-                    rounds=options.rounds,
-                    seconds=options.seconds,
-                )
-                outcomes.append(outcome)
-                summary.add_outcome(report, each, outcome)
+        for each in planned:
+            outcome = measuring.measure(
+                each.work(available_cores()),
+                processes,
+                ready,
+                rounds=options.rounds,
+                seconds=options.seconds,
+            )
+            outcomes.append(outcome)
+            summary.add_outcome(report, each, outcome)
         describe(report, planned)
         summary.add_remarks(report, ready, versions, outcomes)
 

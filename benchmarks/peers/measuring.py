@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from peers.process import WorkerFailed
 from peers.roster import Contestant
 from peers.workload import Work
-from pyecho.bench.sampling import Progress, Sample, interleaved
+from pyecho.bench.sampling import Sample, interleaved
 
 IDLE_CPU_SHARE = 0.02
 """Of a core. A contestant that uses more between its turns takes it from the others."""
@@ -73,7 +73,6 @@ def measure(
     work: Work,
     processes: Mapping[str, Asked],
     contestants: Sequence[Contestant],
-    progress: Progress,
     *,
     rounds: int,
     seconds: float,
@@ -84,12 +83,10 @@ def measure(
     """
     outcome = Outcome(work)
     taking_part = [each for each in contestants if each.function(work.kind)]
-    progress.begin(f"{work.title}: check", len(taking_part))
     for contestant in taking_part:
         outcome.results[contestant.name] = _checked(
             work, processes[contestant.name], contestant, seconds
         )
-        progress.advance(contestant.name)
     while True:
         ready = [result for result in outcome.results.values() if not result.failure]
         turns = {
@@ -97,7 +94,7 @@ def measure(
             for result in ready
         }
         try:
-            samples = interleaved(work.title, rounds, turns, progress)
+            samples = interleaved(work.title, rounds, turns)
         except _Out as out:
             out.result.failure = str(out)
             continue  # the remaining contestants restart, so that all samples have the same rounds

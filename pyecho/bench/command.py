@@ -7,13 +7,9 @@ import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pyecho.tools import arguments as shared
-
-if TYPE_CHECKING:
-    from pyecho.bench.row import Row
-    from pyecho.bench.sampling import Progress
 
 MEASUREMENTS = ("repeat", "gather", "put", "hand-over", "pipeline")
 _DESCRIPTION = """\
@@ -26,13 +22,14 @@ beside Eq. 1 of the paper, max(t_up, e * t_down), with t_up = 5 ms and t_down =
 256 out of 4,096 (512 large ones), with the threads that a loader would have.
 Takes about half a minute; other programs disturb it.
 """
-_GATHERED = {
-    "rows": "bytes of a row (default: 256, 3072 and 150528)",
-    "factor": "uses of each row (default: 4)",
-    "batch-size": "rows of a batch (default: 256)",
-    "shuffle-buffer": "rows of the pool",
-    "threads": "threads that make batches",
+_GATHERED: dict[str, tuple[str, list[Any]]] = {
+    "rows": ("bytes of a row (default: 256, 3072 and 150528)", [256, 3072, 150_528]),
+    "factor": ("uses of each row (default: 4)", [4]),
+    "batch-size": ("rows of a batch (default: 256)", [256]),
+    "shuffle-buffer": ("rows of the pool", [None]),
+    "threads": ("threads that make batches", [None]),
 }
+"""Options, in the order of `gather.Workload`, with their help and their values by default."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -71,7 +68,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="write a table and JSON into a folder as well, named after the processor",
     )
     group = parser.add_argument_group("gather, for each combination of")
-    for name, meaning in _GATHERED.items():
+    for name, (meaning, _) in _GATHERED.items():
         least = 0 if name == "threads" else 1
         group.add_argument(f"--{name}", type=_numbers(least), metavar="N,...", help=meaning)
     shared.add_output(parser, "the ratios to the limits")
@@ -79,9 +76,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from pyecho.bench import gather, measurements
     from pyecho.bench.report import Report, facts_of, print_table, slug, write_figure
     from pyecho.bench.row import pooled
-    from pyecho.bench.sampling import shown
 
     shared.check_arguments(arguments)
     if arguments.output is not None:
@@ -89,15 +86,26 @@ def _run(arguments: argparse.Namespace) -> int:
     facts = facts_of(runs=arguments.runs, rounds=arguments.rounds)
     name = facts["cpu"] or facts["system"]
     report = Report(f"What echoing costs on {name}", f"overhead-{slug(name)}", facts)
-    varied = any(getattr(arguments, name.replace("-", "_")) for name in _GATHERED)
-    report.partial = varied or arguments.only != MEASUREMENTS
-    found: dict[str, list[list[Row]]] = {name: [] for name in arguments.only}
-    with shown() as progress:
-        measurements = _measurements(arguments, progress)
-        for name in [*found] * arguments.runs:
-            found[name].append(measurements[name]())
-    for name, runs in found.items():
-        report.add(name, [pooled(rows) for rows in zip(*runs, strict=True)])
+    varied = [getattr(arguments, name.replace("-", "_")) for name in _GATHERED]
+    report.partial = any(varied) or arguments.only != MEASUREMENTS
+    workloads = [
+        gather.Workload(*values)
+        for values in itertools.product(
+            *(given or usual for given, (_, usual) in zip(varied, _GATHERED.values(), strict=True))
+        )
+    ]
+    rounds = arguments.rounds
+    measure = {
+        "repeat": lambda: measurements.repeat(rounds),
+        "gather": lambda: gather.measure(rounds, workloads),
+        "put": lambda: measurements.put(rounds),
+        "hand-over": lambda: measurements.hand_over(rounds),
+        # Fewer rounds, because this takes most of the time, and its numbers hardly vary.
+        "pipeline": lambda: measurements.pipeline((rounds + 1) // 2),
+    }
+    runs = [{name: measure[name]() for name in arguments.only} for _ in range(arguments.runs)]
+    for name in arguments.only:
+        report.add(name, [pooled(rows) for rows in zip(*(run[name] for run in runs), strict=True)])
     rows = list(itertools.chain.from_iterable(report.sections.values()))
     shared.show(
         arguments,
@@ -108,33 +116,6 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         print(*report.write(arguments.output), sep="\n", file=sys.stderr)
     return 0
-
-
-def _measurements(
-    arguments: argparse.Namespace, progress: Progress
-) -> dict[str, Callable[[], list[Row]]]:
-    from pyecho.bench import gather, hand_over, pipeline, put, repeat
-
-    rounds = arguments.rounds
-    workloads = itertools.starmap(
-        gather.Workload,
-        itertools.product(
-            arguments.rows or [256, 3072, 150_528],
-            arguments.factor or [4],
-            arguments.batch_size or [256],
-            arguments.shuffle_buffer or [None],
-            arguments.threads or [None],
-        ),
-    )
-    gathered = list(workloads)
-    return {
-        "repeat": lambda: repeat.measure(rounds, progress),
-        "gather": lambda: gather.measure(rounds, progress, gathered),
-        "put": lambda: put.measure(rounds, progress),
-        "hand-over": lambda: hand_over.measure(rounds, progress),
-        # Fewer rounds, because this takes most of the time, and its numbers hardly vary.
-        "pipeline": lambda: pipeline.measure((rounds + 1) // 2, progress),
-    }
 
 
 def _numbers(least: int) -> Callable[[str], list[int]]:

@@ -8,12 +8,12 @@ consumer, which copies while it waits, so the other limit is bare memcpy on ever
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 
 from pyecho.bench import _races
 from pyecho.bench.row import Row
-from pyecho.bench.sampling import Progress, Sample, interleaved
+from pyecho.bench.sampling import interleaved
 from pyecho.config import Config, available_cores
 
 TINY_ROW_BYTES = 256
@@ -63,12 +63,12 @@ class Workload:
         return max(min(rows, 6_000_000 // self.factor), 8 * self.pool, self.batch_size)
 
 
-def measure(rounds: int, progress: Progress, workloads: Iterable[Workload]) -> list[Row]:
+def measure(rounds: int, workloads: Iterable[Workload]) -> list[Row]:
     """Compare with bare memcpy, with as many threads and on every core, for each workload."""
-    return [row for workload in workloads for row in _rows(rounds, progress, workload)]
+    return [row for workload in workloads for row in _rows(rounds, workload)]
 
 
-def _rows(rounds: int, progress: Progress, workload: Workload) -> list[Row]:
+def _rows(rounds: int, workload: Workload) -> list[Row]:
     race = _races.GatherRace(
         row_bytes=workload.row_bytes,
         batch_size=workload.batch_size,
@@ -77,31 +77,24 @@ def _rows(rounds: int, progress: Progress, workload: Workload) -> list[Row]:
         fresh=workload.fresh,
         threads=workload.workers,
     )
-    name, cores = workload.name(), available_cores()
+    what, threads, cores = workload.name(), max(1, workload.workers), available_cores()
     contestants: dict[str, Callable[[], float]] = {
-        "memcpy": partial(race.memcpy_seconds, max(1, workload.workers)),
+        "memcpy": partial(race.memcpy_seconds, threads),
         "echo": race.echo_seconds,
         "all": partial(race.memcpy_seconds, cores),
     }
-    ns = {
-        each: sample.times(1e9 / (workload.fresh * workload.factor))
-        for each, sample in interleaved(name, rounds, contestants, progress).items()
-    }
-    ratio = ns["all"] / ns["echo"]
-    limit = f"memcpy, {_threads(cores)}"
-    return [
-        _row(workload, ns["echo"], ns["memcpy"]),
-        Row(f"{name}, of all cores", ns["echo"], "ns", ns["all"], limit, ratio),
-    ]
-
-
-def _row(workload: Workload, echo: Sample, memcpy: Sample) -> Row:
-    what, limit_name = workload.name(), f"memcpy, {_threads(max(1, workload.workers))}"
+    echo, memcpy, best = (
+        sample.times(1e9 / (workload.fresh * workload.factor))
+        for sample in interleaved(what, rounds, contestants).values()
+    )
+    row = Row(what, echo, "ns", memcpy, f"memcpy, {_threads(threads)}", memcpy / echo, ">= 0.90")
     if workload.row_bytes <= TINY_ROW_BYTES:
-        over, target = f"{what}, over memcpy", "<= 25 ns"
-        return Row(over, echo - memcpy, "ns", memcpy, limit_name, memcpy / echo, target)
-    target = ">= 0.95" if workload.row_bytes >= LARGE_ROW_BYTES else ">= 0.90"
-    return Row(what, echo, "ns", memcpy, limit_name, memcpy / echo, target)
+        over = f"{what}, over memcpy"
+        row = replace(row, what=over, measured=echo - memcpy, target="<= 25 ns")
+    elif workload.row_bytes >= LARGE_ROW_BYTES:
+        row = replace(row, target=">= 0.95")
+    limit = f"memcpy, {_threads(cores)}"
+    return [row, Row(f"{what}, of all cores", echo, "ns", best, limit, best / echo)]
 
 
 def _threads(count: int) -> str:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import datetime
 import json
 import re
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyecho.bench.commit import commit_of
 from pyecho.bench.row import Row, number, spread
-from pyecho.bench.sampling import Sample
 from pyecho.tools import info
 
 _SPREAD = (
     "Medians with [lowest, highest] of the rounds, or of the medians of several runs. Ratios are "
     "those of rounds."
 )
+_LINE = "  {:>9}  {:>9}  {:<20}  {}"
 
 
 def facts_of(**more: Any) -> dict[str, Any]:
@@ -30,6 +30,28 @@ def facts_of(**more: Any) -> dict[str, Any]:
 def slug(name: object) -> str:
     """Return a name that is fit for a file: "NVIDIA H100 80GB HBM3" is nvidia-h100-80gb-hbm3."""
     return re.sub(r"[^a-z0-9]+", "-", str(name).lower()).strip("-") or "unknown"
+
+
+def commit_of(checkout: Path) -> str | None:
+    """Return the commit of a checkout of pyecho, with "-dirty" if files were changed.
+
+    Files in benchmarks/results do not count, because benchmarks write there. Returns None for other
+    folders, which may lie in a repository of another project.
+    """
+    if not (checkout / ".git").exists() or not (checkout / "csrc" / "core").is_dir():
+        return None
+
+    def git(*arguments: str) -> str:
+        return subprocess.check_output(
+            ["git", *arguments], cwd=checkout, stderr=subprocess.DEVNULL, text=True, timeout=30
+        ).strip()
+
+    try:
+        name = git("describe", "--always")
+        tracked = ("--untracked-files=no", "--", ".", ":!benchmarks/results")
+        return f"{name}-dirty" if git("status", "--porcelain", *tracked) else name
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 @dataclass
@@ -120,45 +142,23 @@ def _line(row: Row) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-_HEADINGS = ("measured", "limit", "ratio", "target")
-
-
 def print_table(rows: Sequence[Row], facts: dict[str, Any]) -> None:
     """Print every row with its limit, and the measured machine. 60 columns are enough.
 
     A row has a line for its name, and a line for its numbers.
     """
-    numbers = [_numbers(row) for row in rows]
-    widths = [max(map(len, column)) for column in zip(_HEADINGS, *numbers, strict=True)]
-    print(_aligned(_HEADINGS, widths))
-    for row, cells in zip(rows, numbers, strict=True):
+    print(_LINE.format("measured", "limit", "ratio", "target"))
+    for row in rows:
+        limit = "" if row.limit is None else f"{number(row.limit.median)} {row.unit}"
+        measured = f"{number(row.measured.median)} {row.unit}"
         print(row.what + (f", against {row.limit_name}" if row.limit_name else ""))
-        print(_aligned(cells, widths))
+        print(_LINE.format(measured, limit, spread(row.compared()), row.target).rstrip())
     commit = f" ({facts['commit']})" if facts["commit"] else ""
     print(
         "\nMedians of rounds in which all took turns; ratios with [lowest, highest].\n"
         f"{facts['cpu'] or facts['system']}, {facts['cores']} cores, {facts['python']}, "
         f"pyecho {facts['pyecho']}{commit}"
     )
-
-
-def _numbers(row: Row) -> tuple[str, ...]:
-    return (
-        _median(row.measured, row.unit),
-        _median(row.limit, row.unit),
-        spread(row.compared()),
-        row.target,
-    )
-
-
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
-    measured, limit, ratio, target = widths
-    text = f"{cells[0]:>{measured}}  {cells[1]:>{limit}}  {cells[2]:<{ratio}}  {cells[3]:<{target}}"
-    return f"  {text}".rstrip()
-
-
-def _median(sample: Sample | None, unit: str) -> str:
-    return "" if sample is None else f"{number(sample.median)} {unit}"
 
 
 def write_figure(rows: Sequence[Row], facts: dict[str, Any], path: Path) -> None:

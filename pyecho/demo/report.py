@@ -1,4 +1,4 @@
-"""What the demonstration ends with: a table, a conclusion, a figure and JSON of finished runs."""
+"""What the demonstration ends with: a table and a figure of finished runs."""
 
 from __future__ import annotations
 
@@ -17,24 +17,18 @@ from matplotlib.ticker import PercentFormatter
 from rich import box
 from rich.table import Table
 
+from pyecho.bench.row import spread
+from pyecho.bench.sampling import Sample
+
 from .train import Run
 
 PAPER_SPEEDUPS = {1: 1.0, 2: 1.80, 3: 2.43, 4: 3.06, 5: 3.25}
 _GREY = "0.45"
 _HEADINGS = (
-    *("e", "fresh\nexamples", "steps", "seconds\nto target"),
-    *("fewer\nfresh", "speedup", "Eq. 1\nallows", "R"),
+    *("e", "test\naccuracy", "fresh\nexamples", "steps", "seconds\nto target"),
+    *("speedup", "Eq. 1\nallows", "R"),
 )
 Colors = dict[float, tuple[float, ...]]
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A median over the seeds, with the lowest and the highest value."""
-
-    median: float
-    low: float
-    high: float
 
 
 @dataclass
@@ -44,20 +38,19 @@ class Row:
     `reached` runs reached the target. If some did not, medians over the others would be biased, and
     all that follow `allowed` are None. `ratio`: R = t_up / t_down as measured: t_up of the
     calibration over the median t_down of the runs. `allowed`: the largest speedup that Eq. 1 allows
-    at this factor and R. `reduction` and `speedup`: how many times less fresh examples and seconds
-    than the baseline.
+    at this factor and R.
     """
 
     factor: float
     runs: int
     reached: int
+    accuracy: float
     ratio: float
     allowed: float
     fresh: float | None = None
     steps: float | None = None
-    seconds: Spread | None = None
-    reduction: float | None = None
-    speedup: Spread | None = None
+    seconds: Sample | None = None
+    speedup: float | None = None
 
 
 def allowed_speedup(factor: float, ratio: float) -> float:
@@ -81,27 +74,25 @@ def summarize(runs: Sequence[Run], upstream_seconds: float) -> list[Row]:
         group = [run for run in runs if run.factor == factor]
         ratio = upstream_seconds / median(run.downstream_seconds for run in group)
         reached = sum(run.reached for run in group)
-        row = Row(factor, len(group), reached, ratio, allowed_speedup(factor, ratio))
+        accuracy, allowed = median(run.accuracy for run in group), allowed_speedup(factor, ratio)
+        row = Row(factor, len(group), reached, accuracy, ratio, allowed)
         rows.append(row)
         if reached < len(group):
             continue
         row.fresh = median(run.fresh for run in group)
         row.steps = median(run.steps for run in group)
-        times = [run.seconds for run in group]
-        row.seconds = Spread(median(times), min(times), max(times))
-        if rows[0].fresh and rows[0].seconds:
-            base = rows[0].seconds.median
-            row.reduction = rows[0].fresh / row.fresh
-            row.speedup = Spread(base / row.seconds.median, base / max(times), base / min(times))
+        row.seconds = Sample(tuple(run.seconds for run in group))
+        if rows[0].seconds:
+            row.speedup = rows[0].seconds.median / row.seconds.median
     return rows
 
 
 def table(rows: Sequence[Row]) -> Table:
     """Return the result as a table for a terminal."""
-    several = rows[0].runs > 1
-    title = f"Median of {rows[0].runs} seeds (fastest - slowest)" if several else "One seed"
+    seeds = rows[0].runs
     result = Table(
-        title=f"{title}; R = t_up / t_down as measured in the runs",
+        title=f"Median and range of {seeds} seed{'s' if seeds > 1 else ''}; "
+        "R = t_up / t_down as measured in the runs",
         title_justify="left",
         title_style="bold",
         box=box.SIMPLE_HEAD,
@@ -109,39 +100,18 @@ def table(rows: Sequence[Row]) -> Table:
     )
     for heading in _HEADINGS:
         result.add_column(heading, justify="right", no_wrap=True)
-    spread = "{0.median:.1f} ({0.low:.1f} - {0.high:.1f})" if several else "{0.median:.1f}"
     for row in rows:
-        missed = f"[red]{row.reached} of {row.runs} reached it[/red]"
         result.add_row(
             f"{row.factor:g}",
-            _text("{:,.0f}", row.fresh),
-            _text("{:,.0f}", row.steps),
-            _text(spread, row.seconds, missed),
-            _text("{:.2f}x", row.reduction),
-            _text("{0.median:.2f}x", row.speedup),
+            f"{row.accuracy:.1%}",
+            "-" if row.fresh is None else f"{row.fresh:,.0f}",
+            "-" if row.steps is None else f"{row.steps:,.0f}",
+            spread(row.seconds) or f"[red]{row.reached} of {seeds} reached it[/red]",
+            "-" if row.speedup is None else f"{row.speedup:.2f}x",
             f"{row.allowed:.2f}x",
             f"{row.ratio:.2f}",
         )
     return result
-
-
-def _text(form: str, value: object, missing: str = "-") -> str:
-    return missing if value is None else form.format(value)
-
-
-def conclusion(rows: Sequence[Row], target: float) -> str:
-    """Return the conclusion from the runs."""
-    goal = f"{target:.1%} test accuracy"
-    total, missed = sum(row.runs for row in rows), sum(row.runs - row.reached for row in rows)
-    if missed:
-        return (
-            f"{missed} of {total} runs did not reach {goal}: lower --target, or raise --max-steps."
-        )
-    best = max((row.speedup.median, row.factor, row.allowed) for row in rows if row.speedup)
-    return (
-        "With e = {1:g} the network reached {goal} {0:.2f} times as fast as without echoing. Eq. 1 "
-        "allows {2:.2f} times for the same number of steps, which varies with the seed."
-    ).format(*best, goal=goal)
 
 
 def write_figure(runs: Sequence[Run], rows: Sequence[Row], target: float, path: Path) -> None:
@@ -197,15 +167,20 @@ def _draw_speedups(axes: Axes, rows: Sequence[Row], colors: Colors) -> None:
         markerfacecolor="white",
         label="paper: ResNet-50 on ImageNet, R about 6",
     )
-    measured = {row.factor: row.speedup for row in rows if row.speedup}
-    here = [speedup.median for speedup in measured.values()]
-    axes.plot(list(measured), here, color="0.2", label="this machine (bar: range of the seeds)")
-    for factor, speedup in measured.items():
-        axes.plot([factor] * 2, [speedup.low, speedup.high], "_-", color=colors[factor], zorder=4)
-        axes.plot(factor, speedup.median, "o", markersize=8, color=colors[factor], zorder=4)
+    here = {row.factor: row.speedup for row in rows if row.speedup}
+    axes.plot(
+        list(here), list(here.values()), color="0.2", label="this machine (bar: range of the seeds)"
+    )
+    for row in rows:
+        if row.speedup is None or row.seconds is None:
+            continue
+        base = row.speedup * row.seconds.median
+        extremes = [base / row.seconds.high, base / row.seconds.low]
+        axes.plot([row.factor] * 2, extremes, "_-", color=colors[row.factor], zorder=4)
+        axes.plot(row.factor, row.speedup, "o", markersize=8, color=colors[row.factor], zorder=4)
         axes.annotate(
-            f"{speedup.median:.2f}x",
-            (factor, speedup.median),
+            f"{row.speedup:.2f}x",
+            (row.factor, row.speedup),
             xytext=(9, 0),
             textcoords="offset points",
             va="center",

@@ -5,20 +5,18 @@ import subprocess
 
 import pytest
 
-from pyecho.bench import command, gather, hand_over, pipeline, repeat
-from pyecho.bench.commit import commit_of
+from pyecho.bench import command, gather, measurements
+from pyecho.bench.report import commit_of
 from pyecho.bench.row import Row, pooled
-from pyecho.bench.sampling import Progress, Sample, interleaved
+from pyecho.bench.sampling import Sample, interleaved
 from pyecho.tools import cli
 
 
 @pytest.fixture(autouse=True)
 def little(monkeypatch):
-    monkeypatch.setattr(repeat, "USES", 2000)
-    monkeypatch.setattr(repeat, "FRESH", 2000)
     monkeypatch.setattr(gather, "BYTES_EMITTED", 1 << 20)
-    monkeypatch.setattr(hand_over, "COUNT", 20)
-    monkeypatch.setattr(pipeline, "BATCHES", 10)
+    for name, count in {"USES": 2000, "FRESH": 2000, "HAND_OVERS": 20, "BATCHES": 10}.items():
+        monkeypatch.setattr(measurements, name, count)
 
 
 def test_contestants_take_turns_and_ratios_are_those_of_rounds():
@@ -32,7 +30,7 @@ def test_contestants_take_turns_and_ratios_are_those_of_rounds():
         return measure
 
     contestants = {"ours": contestant("ours", 9.0, 2.0, 6.0), "bare": contestant("bare", 9, 1, 2)}
-    found = interleaved("race", 2, contestants, Progress())
+    found = interleaved("race", 2, contestants)
     assert order == ["bare", "ours", "ours", "bare", "bare", "ours"]
     row = Row("race", found["ours"], "s", found["bare"], "bare")
     assert row.compared().values == (2.0, 3.0)
@@ -105,6 +103,6 @@ def test_path_that_cannot_be_written_is_refused_before_anything_is_measured(
     option, tmp_path, monkeypatch, capsys
 ):
     (tmp_path / "file").touch()
-    monkeypatch.setattr(command, "_measurements", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(measurements, "repeat", lambda *_: pytest.fail("measured"))
     assert cli.main(["bench", option, str(tmp_path / "file" / "a.png")]) == 1
     assert option in capsys.readouterr().err

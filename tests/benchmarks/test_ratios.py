@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from pyecho.bench.sampling import Progress
-
 pytest.importorskip("torch")
 
 
@@ -48,7 +46,7 @@ def test_peers_are_compared_round_by_round_if_they_keep_their_promises():
     }
     work = Work("small", "examples", (64,), rows=1024, pool=512, batch=128, threads=2)
     contestants = [Contestant(name, name, "m", "f", tuned=True) for name in processes]
-    outcome = measure(work, processes, contestants, Progress(), rounds=3, seconds=1.0)
+    outcome = measure(work, processes, contestants, rounds=3, seconds=1.0)
     assert outcome.rate("ours").values == pytest.approx((2 * 1000.0 * 128,) * 3)
     assert outcome.faster("ours", "half").values == pytest.approx((2.0,) * 3)
     failures = [outcome.results[name].failure for name in processes]

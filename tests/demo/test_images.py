@@ -44,8 +44,13 @@ def keep(folder, count):
         path.unlink()
 
 
-def break_one(folder):
+def replace_one(folder):
     (folder / "000.png").write_bytes(b"not a PNG file")
+
+
+def cut_one(folder):
+    path = folder / "000.png"
+    path.write_bytes(path.read_bytes()[:60])
 
 
 @pytest.mark.parametrize(
@@ -55,24 +60,17 @@ def break_one(folder):
         ("circle", None, "two classes or more, with 328 .* but has 0 with 0 images: add"),
         (".", lambda circle: keep(circle, 0), "but has 1 with 160 images: add"),
         (".", lambda circle: keep(circle, 2), "but has 2 with 162 images: add"),
-        (".", break_one, r"000\.png cannot be decoded \(its content is of no.*: replace"),
+        (".", replace_one, r"000\.png cannot be decoded \(its content is of no.*: replace"),
+        (".", cut_one, r"000\.png cannot be decoded \(.*\): replace the file"),
     ],
 )
 def test_folder_that_does_not_work_is_reported(image_folder, folder, change, problem):
     if change is not None:
         change(image_folder / "circle")
     with pytest.raises(CommandError, match=problem):
-        read_folder(image_folder / folder)
-
-
-def test_truncated_image_is_named_when_it_is_decoded(image_folder):
-    images = read_folder(image_folder)
-    path = images.test[0].path
-    path.write_bytes(path.read_bytes()[:60])
-    with pytest.raises(
-        CommandError, match=rf"{path.name} cannot be decoded \(.*\): replace the file"
-    ):
-        decode(path, images.shape)
+        images = read_folder(image_folder / folder)
+        for image in (*images.train, *images.test):
+            decode(image.path, images.shape)
 
 
 def test_digits_are_written_as_a_folder_that_can_be_read(tmp_path):
