@@ -73,7 +73,7 @@ class Missing(Exception):
     """The text to be replaced is not there, or more than once."""
 
 
-def run(command: list[str], **variables: str) -> tuple[int, str]:
+def run(command: list[str], seconds: float | None = None, **variables: str) -> tuple[int, str]:
     """Return the exit status of a command, and its output; -1 if it does not end in time."""
     process = subprocess.Popen(
         command,
@@ -86,18 +86,23 @@ def run(command: list[str], **variables: str) -> tuple[int, str]:
         start_new_session=True,
     )
     try:
-        output, _ = process.communicate(timeout=SECONDS)
+        output, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         return -1, process.communicate()[0]
     return process.returncode, output
 
 
-def found(tests: list[str], programs: list[tuple[str, str]], site: Path) -> str | None:
+def found(
+    tests: list[str],
+    programs: list[tuple[str, str]],
+    site: Path,
+    seconds: float | None = SECONDS,
+) -> str | None:
     """Return the first test that fails with the package in `site`; None if all pass."""
     for program, chosen in programs:
         command = [str(BUILD / "tests/cpp" / program), f"--gtest_filter={chosen}"]
-        status, output = run([*command, "--gtest_fail_fast"])
+        status, output = run([*command, "--gtest_fail_fast"], seconds)
         if " 0 tests from" in output:
             sys.exit(f"{program} has no test {chosen}")
         if status:
@@ -105,7 +110,7 @@ def found(tests: list[str], programs: list[tuple[str, str]], site: Path) -> str 
     if tests:
         options = ["-x", "--quiet", "--tb=no", "--color=no", "-p", "no:cacheprovider"]
         command = [sys.executable, "-P", "-m", "pytest", *options, *tests]
-        status, output = run(command, PYTHONPATH=str(site))
+        status, output = run(command, seconds, PYTHONPATH=str(site))
         if status in (4, 5):  # wrong arguments, no test
             sys.exit(f"{output}\n{' '.join(tests)} cannot be run")
         if status:
@@ -182,7 +187,7 @@ def checked(faults: list[Fault], site: Path) -> str | None:
             sys.exit(f"{output}\nthe sources cannot be built")
     tests = {each for fault in (*python, *native) for each in fault.by_pytest}
     programs = {each for fault in native for each in fault.by_programs}
-    return found(sorted(tests), sorted(programs), site)
+    return found(sorted(tests), sorted(programs), site, seconds=None)
 
 
 def tried(fault: Fault, sites: queue.SimpleQueue[str]) -> str:
