@@ -56,7 +56,7 @@ class DataLoaderSource(Iterable):
         self._epoch = 0
         self._begins: dict[int, list[Any]] = {}  # by epoch: states of the user's generators
         self._restored: dict[int, list[Any]] = {}  # of a state, until another pass begins
-        self._begun = -1  # the epoch of the pass that began last
+        self._drawn_to_end = -1  # the epoch of the pass that was last
         self._copy_loader()
         self.indexed = not unbatch or self._has_lists
 
@@ -142,9 +142,9 @@ class DataLoaderSource(Iterable):
         return self._draw_pass(self._epoch)
 
     def _is_behind(self, epoch: int) -> bool:
-        """Return True if the last pass of a state had no item left, and so has not been drawn."""
+        """Return True if the last pass of a state had no item left, so its end was not drawn."""
         latest = max(self._restored, default=epoch)
-        return latest < epoch and latest != self._begun
+        return latest < epoch and latest != self._drawn_to_end
 
     def _draw_pass(self, epoch: int) -> Iterator[Any]:
         given: list[Any] = []
@@ -161,13 +161,13 @@ class DataLoaderSource(Iterable):
         for generator, state in zip(given, begin, strict=True):
             _restore(generator, state)
         self._remember(epoch, begin)
-        self._begun = epoch
         if (generator := owned(self.object).generator) is not None:
             _random(generator)  # with which a DataLoader seeds its workers
         return iter(sampler)
 
     def _drawn(self) -> None:
         """Remember where the next pass begins."""
+        self._drawn_to_end = self._epoch
         given: list[Any] = []
         with_generator(self._sampler, None, given)
         self._remember(self._epoch + 1, [each.get_state() for each in given])
@@ -208,13 +208,13 @@ class DataLoaderSource(Iterable):
             epoch: [_torch().from_numpy(each.copy()) for each in begin]
             for epoch, begin in known["begins"]
         }
-        self._restored, self._begun = self._begins, -1
+        self._restored, self._drawn_to_end = self._begins, -1
 
     def __getstate__(self) -> dict[str, Any]:
         """Have a copy with passes and an order of its own."""
         made = ("_sampler", "_order", "_loader", "_iterated")
         state = {key: value for key, value in super().__getstate__().items() if key not in made}
-        return state | {"_base": None, "_begins": {}, "_restored": {}, "_begun": -1}
+        return state | {"_base": None, "_begins": {}, "_restored": {}, "_drawn_to_end": -1}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Copy the loader anew."""
