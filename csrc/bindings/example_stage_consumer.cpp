@@ -206,7 +206,7 @@ py::object ExampleStage::ragged_leaf(std::size_t index, const Lease& lease, py::
   const auto element_bytes = static_cast<std::size_t>(std::max<npy_intp>(1, PyDataType_ELSIZE(as_descr(dtype))));
   Values& values = lease.values(index);
   const npy_intp count[] = {static_cast<npy_intp>(values.size_bytes() / element_bytes)};
-  py::object memory = py::reinterpret_borrow<py::object>(owner);
+  auto memory = py::reinterpret_borrow<py::object>(owner);
   if (!new_memory_.is_none()) {
     auto kept = std::make_unique<std::shared_ptr<std::byte>>(values.share());
     memory = py::capsule(kept.get(), [](void* dying) { delete static_cast<std::shared_ptr<std::byte>*>(dying); });

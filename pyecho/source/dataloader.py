@@ -38,6 +38,8 @@ def owned(given: Any) -> Any:
         return None
     if isinstance(loader.dataset, data.IterableDataset) or is_stateful(loader):
         return None
+    if not getattr(loader, "in_order", True):  # batches would not come as their lists
+        return None
     return loader
 
 
@@ -59,6 +61,11 @@ class DataLoaderSource(Iterable):
         self._drawn_to_end = -1  # the epoch of the pass that was last
         self._copy_loader()
         self.indexed = not unbatch or self._has_lists
+
+    def close(self) -> None:
+        """Let go of workers that serve all passes."""
+        vars(self._loader)["_iterator"] = None
+        self._order.lists = None
 
     def _copy_loader(self) -> None:
         loader = owned(self.object)
@@ -102,10 +109,10 @@ class DataLoaderSource(Iterable):
                 begins.append(begin)
             return end > row
 
-        items = self._begin(keep)
+        items, lists = self._begin(keep)
         if row > 0:
-            self._order.lists.look()
-        return items, begins[0] if begins else self._order.lists.row
+            lists.look()
+        return items, begins[0] if begins else lists.row
 
     def holding(self, rows: Sequence[int]) -> tuple[Iterator[Any], list[int]] | None:
         """Return the items that have these rows of a pass, and the first row of each, once read."""
@@ -119,16 +126,16 @@ class DataLoaderSource(Iterable):
                 begins.append(begin)
             return held
 
-        return self._begin(keep), begins
+        return self._begin(keep)[0], begins
 
-    def _begin(self, keep: Callable[[int, int], bool]) -> Iterator[Any]:
+    def _begin(self, keep: Callable[[int, int], bool]) -> tuple[Iterator[Any], _Lists]:
         self._loader.generator = self._seeded(1)  # that seeds the workers
         by_row = self.batched and self._has_lists
         self._order.lists = lists = _Lists(self._draw, keep, self._drawn, by_row=by_row)
         items: Iterator[Any] = iter(self._iterated)
         if self.batched:
             items = Batches(items)
-        return _Counted(items, lists, self._stop_counting) if by_row else items
+        return _Counted(items, lists, self._stop_counting) if by_row else items, lists
 
     def _stop_counting(self) -> None:
         """Read from the beginning from now on: a batch has other rows than its list of indices."""
@@ -194,6 +201,8 @@ class DataLoaderSource(Iterable):
         if following is not None and given:
             begins = {**begins, following: [each.get_state() for each in given]}
         listed = [[epoch, [each.numpy() for each in begin]] for epoch, begin in begins.items()]
+        if is_drawn:
+            self.prepare()
         base, counted = self._base if is_drawn else None, self.indexed
         if base is None and not listed and counted:
             return None
@@ -225,13 +234,13 @@ class DataLoaderSource(Iterable):
 class _Order:
     """Stands for the sampler of a `DataLoader`: yields the `lists` of the pass that begins."""
 
-    lists: _Lists
+    lists: _Lists | None = None
 
     def __init__(self, sampler: Any) -> None:
         self._sampler = sampler
 
     def __iter__(self) -> Iterator[Any]:
-        return self.lists
+        return iter(()) if self.lists is None else self.lists
 
     def __len__(self) -> int:
         return len(self._sampler)
@@ -321,7 +330,8 @@ def with_generator(sampler: Any, generator: Any, given: list[Any]) -> Any:
     if not changes:
         return sampler
     made = copy.copy(sampler)
-    vars(made).update(changes)
+    for name, value in changes.items():
+        object.__setattr__(made, name, value)
     return made
 
 

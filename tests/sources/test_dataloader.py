@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import multiprocessing
 import os
 import pickle
 
@@ -235,4 +236,23 @@ def test_loaders_that_iterate_in_their_own_way_are_not_owned():
 
     assert owned(shuffled(Rows())) is not None
     assert owned(Other(Rows())) is None
+    assert owned(DataLoader(Rows(), num_workers=2, in_order=False)) is None
     assert owned([1, 2]) is None
+
+
+def test_state_before_the_first_batch_has_the_order():
+    _, loader = loader_of(shuffled, 1, {})
+    state = loader.state_dict()
+    expected = epochs(loader, 1)
+    _, other = loader_of(shuffled, 2, {})
+    other.load_state_dict(state)
+    assert epochs(other, 1) == expected
+
+
+def test_persistent_workers_end_with_the_loader():
+    before = len(multiprocessing.active_children())
+    _, loader = loader_of(shuffled, 1, {}, num_workers=2, persistent_workers=True)
+    epochs(loader, 2)
+    assert len(multiprocessing.active_children()) == before + 2
+    loader.close()
+    assert len(multiprocessing.active_children()) == before

@@ -14,7 +14,9 @@ std::size_t least_up(const std::string& root, std::string path, const std::strin
   std::size_t least = kNone;
   for (bool more = true; more;) {
     std::size_t limit = 0;
-    if (std::ifstream(root + path + "/" + name) >> limit) {  // "max": no number
+    std::string file = root;
+    file.append(path).append("/").append(name);
+    if (std::ifstream(file) >> limit) {  // "max": no number
       least = std::min(least, limit);
     }
     more = !path.empty();
