@@ -14,7 +14,7 @@ namespace py = pybind11;
 
 namespace pyecho::bindings {
 
-const Plan& ExampleStage::inspect(py::dict& state, bool payload) {
+PlanPosition ExampleStage::inspect(py::dict& state, bool payload, std::uint64_t iterations, std::uint64_t batches) {
   std::vector<const Batch*> untaken;
   if (pending_) {
     untaken.push_back(&lease_of(pending_).batch());
@@ -23,11 +23,11 @@ const Plan& ExampleStage::inspect(py::dict& state, bool payload) {
     untaken.push_back(&acquired_.batch());
   }
   std::vector<Unspent> items;
-  const Plan& plan = core_->inspect(items, std::move(untaken));
+  PlanPosition at = core_->inspect(items, std::move(untaken), iterations, batches);
   if (payload) {
     add_payload(state, items);
   }
-  return plan;
+  return at;
 }
 
 // Adds `numbers`, `columns` and `checksum` of the items, ascending. A column is an array with the bytes of each row; of a

@@ -164,16 +164,19 @@ PyObject* ObjectStage::delivered(Emission emission) {
 
 // ---------------------------------------------------------------- saving and resuming
 
-const Plan& ObjectStage::inspect(py::dict& state, bool payload) {
+PlanPosition ObjectStage::inspect(py::dict& state, bool payload, std::uint64_t iterations, std::uint64_t batches) {
   std::vector<std::pair<std::uint64_t, py::object>> found;
-  if (pending_.object && pending_.use.last) {  // its slot was released, but nothing was planned since
-    found.emplace_back(core_->number_of(pending_.use.slot), pending_.object);
-  }
+  const bool is_pending = static_cast<bool>(pending_.object);
   bool failed = failed_;
-  const Plan& plan = core_->inspect([&](std::uint32_t slot, std::uint64_t number) {
+  const auto visit = [&](std::uint32_t slot, std::uint64_t number) {
+    if (is_pending && pending_.use.last && found.empty()) {
+      found.emplace_back(number, pending_.object);
+      return;
+    }
     failed = failed || items_[slot].is_error;
     found.emplace_back(number, items_[slot].object);
-  });
+  };
+  PlanPosition at = core_->inspect(is_pending ? &pending_.use : nullptr, iterations, batches, visit);
   if (failed) {
     raise(errors().echo_error,
           "augment, collate_fn or an upload has raised an exception that the consumer is about to "
@@ -188,7 +191,7 @@ const Plan& ObjectStage::inspect(py::dict& state, bool payload) {
     state["numbers"] = array_of<std::int64_t>(found.size(), [&](std::size_t i) { return found[i].first; });
     state["columns"] = std::vector<py::list>{std::move(items)};
   }
-  return plan;
+  return at;
 }
 
 Replay ObjectStage::begin_core(const PlanPosition& position) {

@@ -69,7 +69,7 @@ class ObjectStage final : public Stage {
   Outcome wait(Deadline slice) override { return core_->await_items(slice); }
   void make_room(std::size_t items) override;
   Replay begin_core(const PlanPosition& position) override;
-  const Plan& inspect(pybind11::dict& state, bool payload) override;
+  PlanPosition inspect(pybind11::dict& state, bool payload, std::uint64_t iterations, std::uint64_t batches) override;
 
  private:
   struct Item {

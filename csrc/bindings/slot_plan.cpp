@@ -58,14 +58,19 @@ class SlotPlan {
   }
 
   // Returns where the plan stands. The items whose last use is in the open batch still have their slots.
-  [[nodiscard]] py::dict state() const {
+  // `iterations`, `batches`: taken by the last of the consumers.
+  [[nodiscard]] py::dict state(std::uint64_t iterations, std::uint64_t batches) const {
     py::dict state;
-    add_input(state, plan_.position());
+    const PlanPosition at = plan_.position(iterations, batches * uses_.size());
+    add_input(state, at);
     Places items = plan_.items();
     for (const Use& use : std::span(uses_).first(rows_)) {
       if (use.last) {
         items.emplace_back(plan_.number_of(use.slot), use.slot);
       }
+    }
+    for (auto& item : items) {
+      item.first -= plan_.first_number(at);
     }
     std::ranges::sort(items);
     state["items"] = arrays_of(items);
@@ -157,7 +162,7 @@ void register_slot_plan(py::module_& module) {
            py::arg("config"))
       .def("begin", guarded(&SlotPlan::begin), py::arg("at"))
       .def("resume", guarded(&SlotPlan::resume), py::arg("at"), py::arg("unspent"))
-      .def("state", guarded(&SlotPlan::state))
+      .def("state", guarded(&SlotPlan::state), py::arg("iterations"), py::arg("batches"))
       .def("advance", guarded(&SlotPlan::advance))
       .def("offer", guarded(&SlotPlan::offer), py::arg("examples"))
       .def("take", guarded(&SlotPlan::take))

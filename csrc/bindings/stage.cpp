@@ -260,7 +260,8 @@ void register_stage(py::module_& module) {
       .def("_feed", guarded(&Stage::feed))
       .def("_set_paused", guarded(&Stage::set_paused), py::arg("paused"))
       .def("_begin", guarded(&Stage::begin), py::arg("at"))
-      .def("_state", guarded(&Stage::state), py::kw_only(), py::arg("payload"), py::arg("with_held"))
+      .def("_state", guarded(&Stage::state), py::kw_only(), py::arg("payload"), py::arg("with_held"),
+           py::arg("taken") = py::none())
       .def("_resume", guarded(&Stage::resume), py::arg("at"), py::arg("unspent"))
       .def("_refill", guarded(&Stage::refill), py::arg("item"), py::arg("batched"), py::arg("rows"), py::arg("slots"))
       .def("_take", guarded(&Stage::take), py::kw_only(), py::arg("wait") = true)

@@ -20,6 +20,7 @@ from pyecho.state.position import (
     LAST_END,
     VERSION,
     Position,
+    Segment,
     Snapshot,
     Unspent,
     Varied,
@@ -29,7 +30,7 @@ from pyecho.state.position import (
 MOST = 2**62  # of anything that is counted
 MOST_EPOCHS = 2**63
 MOST_RANKS = 2**20
-MOST_EMPTY_PASSES = 2**20  # replaying them takes time, and no use ends it
+MOST_EMPTY_PASSES = 2**28  # replaying them takes time, and no use ends it
 
 _RAISED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Exceptions of functions that a damaged state may cause, besides `CheckpointError`."""
@@ -140,7 +141,9 @@ def _snapshot_of(state: dict[str, Any], ranks: int, config: Config) -> Snapshot:
     if unspent is not None:
         if at.passes is None:
             raise CheckpointError("the state holds items and not the passes they are of")
-        unspent = _unspent_of(unspent, _items_in(at.passes) + at.open_items, config)
+        before = 0 if at.segment is None else at.segment[1]
+        total = _items_in(at.passes) + at.open_items - before
+        unspent = _unspent_of(unspent, total, config)
     return Snapshot(
         at=at,
         unspent=unspent,
@@ -157,7 +160,8 @@ def _position_of(position: Any, ranks: int, config: Config, *, delivered_only: b
         None if position[name] is None else _count(position[name]) for name in ("items", "uses")
     )
     ended, open_items = _of(bool, position["ended"]), counts["open_items"]
-    passes = None
+    passes, segment = None, _segment_of(position["segment"], config)
+    _require(position["passes"] is not None or segment is None, "segment")
     if position["passes"] is not None:
         passes = _passes_of(position["passes"], config)
         total = _items_in(passes) + open_items
@@ -174,6 +178,7 @@ def _position_of(position: Any, ranks: int, config: Config, *, delivered_only: b
         epoch=_count(position["epoch"], MOST_EPOCHS),
         items=items,
         uses=uses,
+        segment=segment,
         passes=passes,
         ended=ended,
         decisions=decisions,
@@ -189,6 +194,19 @@ def _passes_of(passes: Any, config: Config) -> list[tuple[int, int]]:
     _require(all(count >= 1 for count, _ in found), "passes")
     _require(all(items or count <= MOST_EMPTY_PASSES for count, items in found), "passes")
     return found
+
+
+def _segment_of(segment: Any, config: Config) -> Segment | None:
+    if segment is None:
+        return None
+    *counts, alike, streams = _list(segment)
+    _require(len(counts) == 4 and len(_list(streams)) == config.streams, "segment")
+    passes, items, parts, taken = map(_count, counts)
+    crossings = [
+        (_count(iterations), _count(uses), _count(more))
+        for iterations, uses, more in map(_list, _list(streams))
+    ]
+    return passes, items, parts, taken, _of(bool, alike), crossings
 
 
 def _items_in(passes: list[tuple[int, int]]) -> int:

@@ -17,6 +17,7 @@
 // Epochs and passes: see EchoBuffer.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -53,20 +54,26 @@ class EchoQueue final : public EchoStage {
 
   // -- Saving and resuming: the consumer's thread --
 
-  // Calls visit(slot, number) for each item that the consumer has not had to its last use. Returns the plan, which has
-  // been fed everything that is committed.
+  // Calls visit(slot, number) for each item that the consumer has not had to its last use, and for `pending`, if its use
+  // is one. `iterations`, `uses`: taken by the last of the consumers. Returns the input of the plan, which has been fed
+  // everything that is committed; the items are numbered from 0 in its segment.
   template <class Visit>
-  const Plan& inspect(const Visit& visit) {
+  PlanPosition inspect(const Use* pending, std::uint64_t iterations, std::uint64_t uses, const Visit& visit) {
     feed(plan_);
-    for (const Use& use : std::span(uses_).first(ahead_).subspan(next_)) {
+    PlanPosition at = plan_.position(iterations, uses);
+    const std::uint64_t first = plan_.first_number(at);
+    const auto visit_last = [&](const Use& use) {
       if (use.last) {
-        visit(use.slot, plan_.number_of(use.slot));
+        visit(use.slot, plan_.number_of(use.slot) - first);
       }
+    };
+    if (pending != nullptr) {  // its slot was released, but nothing was planned since
+      visit_last(*pending);
     }
-    plan_.each_item(visit);
-    return plan_;
+    std::ranges::for_each(std::span(uses_).first(ahead_).subspan(next_), visit_last);
+    plan_.each_item([&](std::uint32_t slot, std::uint64_t number) { visit(slot, number - first); });
+    return at;
   }
-  [[nodiscard]] std::uint64_t number_of(std::uint32_t slot) const noexcept { return plan_.number_of(slot); }
   Replay begin_at(PlanPosition position) override;
   void resume(const Replay& replay) override {
     reset_halted(replay.free_slots());
