@@ -159,7 +159,7 @@ class ExampleStage final : public Stage {
   Clock::time_point slot_came_;              // when the last slot was committed, or reserved after a wait
   pybind11::object capsule_;                 // null until it is asked for
   std::shared_ptr<EchoBuffer> larger_core_;  // made by make_room() for begin_core()
-  mutable Atomic<std::uint32_t> producers_;  // threads inside of put() and reserve()
+  Atomic<std::uint32_t> producers_;          // threads inside of put() and reserve()
   bool warned_of_growth_ = false;
 };
 

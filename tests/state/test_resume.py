@@ -3,7 +3,6 @@
 import copy
 import pickle
 import random
-import time
 import warnings
 
 import numpy as np
@@ -308,21 +307,3 @@ def test_copy_has_the_position_of_its_own_in_iterators_with_a_state(way):
     assert first.loader.state_dict()["source"] == consumer.loader.state_dict()["source"]
     assert Consumer(loader).take(4) == rest
     assert other.take(2) == rest[2:]
-
-
-@pytest.mark.parametrize("batch_size", [None, 64])
-def test_state_without_items_costs_what_it_weighs(batch_size):
-    items = list(range(400_000)) if batch_size is None else np.arange(400_000)
-    loader = pyecho.EchoLoader(items, 2, batch_size=batch_size, shuffle_buffer=200_000)
-    batches = iter(loader)
-    next(batches)
-
-    def seconds(payload):
-        def one():
-            began = time.perf_counter()
-            loader.state_dict(payload=payload)
-            return time.perf_counter() - began
-
-        return min(one() for _ in range(5))
-
-    assert seconds(payload=False) < seconds(payload=True) / 5
