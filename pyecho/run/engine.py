@@ -94,7 +94,6 @@ class Engine:
         self._config = config
         self._make_pipeline = make_pipeline
         self._pipeline: Pipeline | None = None
-        self._left: Flow | None = None
         self._past = EchoStats()  # of pipelines that are gone
 
     def keep_batches_of(self, inner: Engine) -> None:
@@ -200,18 +199,17 @@ class Engine:
             flow.is_working = True
 
     def leave(self, flow: Flow) -> None:
-        """Have the threads rest where they stand, so that another iteration can go on."""
+        """Have the threads end where they stand, so that another iteration can go on."""
         assert flow.pipeline is not None
         flow.is_left = True
         flow.is_working = False
         flow.pipeline.set_paused(True)
-        self._left = flow
+        self.crew.let_go()
 
     def go_on(self, flow: Flow) -> None:
         """Undo that, once the threads have left."""
         assert flow.pipeline is not None
         self.crew.wait()
-        self._left = None
         flow.pipeline.set_paused(False)
         flow.context = CallerContext()
         flow.is_left = False
@@ -236,11 +234,8 @@ class Engine:
 
     def stop(self) -> None:
         """Have the threads end, and drop what the nodes hold."""
-        left, self._left = self._left, None
         if self._pipeline is not None:
             self._pipeline.stop()
-            if left is not None:  # threads that rest hold a pass, which may be of its thread alone
-                self.crew.give(self._pipeline.jobs(left.context))
         self.crew.let_go()
 
     def drop(self) -> None:
