@@ -286,7 +286,7 @@ class Run:
             return
         self._end_counted()
         if flow.token is token:
-            self.engine.leave(flow)
+            self._leave()
 
     def _pass_on(self, flow: Flow, *, following: bool) -> None:
         """Go to the next epoch. `following`: it has begun by itself."""

@@ -109,6 +109,8 @@ def test_source_may_keep_what_belongs_to_one_thread(driver):
     loader = loader_of(driver, Rows())
     for _ in range(2):
         assert flat(loader) == repeated(range(3000))
+    next(iter(loader))
+    assert flat(loader) == repeated(range(3000)), "also closed in its thread"
 
 
 @levels
