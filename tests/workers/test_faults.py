@@ -160,7 +160,10 @@ def test_workers_serve_all_epochs_and_end_with_the_loader():
         next(batches)
     del loader, batches
     gc.collect()
-    # Those of other tests may have ended meanwhile.
+    # Those of other tests may have ended meanwhile; what reaps the workers closes theirs.
+    deadline = time.monotonic() + 20
+    while not descriptors >= descriptors_open() and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert children >= {*multiprocessing.active_children()}
     assert descriptors >= descriptors_open()
 
