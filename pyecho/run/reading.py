@@ -311,8 +311,8 @@ class Reading(Iterator[Iterator[Any]]):
         if saved.is_empty and not flows and self.at.epoch + 1 >= (self._config.epochs or 0):
             return []
         state = source.state()
-        if state is not None:  # that of its end may mean the end until the next epoch
-            source.set_epoch(self._following)
+        # A state of its end may mean the end until the next epoch; else a pass that has begun.
+        self._tell(self._following - (state is None))
         looked = list(islice(source.read(), 1))
         source.load(state)  # that was only a look
         if not looked and not saved.is_empty:

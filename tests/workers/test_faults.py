@@ -11,6 +11,7 @@ import kills
 import parents
 import pytest
 from scripts import run
+from waiting import wait_until
 from worked import Deadly, Named, Raising, Rows, Slow, emitted, plain, workers_of
 
 import pyecho
@@ -161,11 +162,8 @@ def test_workers_serve_all_epochs_and_end_with_the_loader():
     del loader, batches
     gc.collect()
     # Those of other tests may have ended meanwhile; what reaps the workers closes theirs.
-    deadline = time.monotonic() + 20
-    while not descriptors >= descriptors_open() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    assert wait_until(lambda: descriptors >= descriptors_open())
     assert children >= {*multiprocessing.active_children()}
-    assert descriptors >= descriptors_open()
 
 
 @kinds
@@ -196,9 +194,7 @@ def test_loader_that_is_forgotten_ends_its_workers():
     assert len(workers_of(loader)) == 2
     del loader
     gc.collect()
-    for process in multiprocessing.active_children():
-        process.join()
-    assert not multiprocessing.active_children()
+    assert wait_until(lambda: not multiprocessing.active_children())  # a thread reaps them
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["half-way", "at its end"])
