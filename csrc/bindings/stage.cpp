@@ -240,8 +240,10 @@ int Stage::traverse(visitproc visit, void* arg) const {
   return feed_ ? feed_->traverse(visit, arg) : 0;
 }
 
+void Stage::leave_source() { const std::shared_ptr<Feed> dying = std::exchange(feed_, nullptr); }
+
 void Stage::clear() {
-  const std::shared_ptr<Feed> dying = std::exchange(feed_, nullptr);
+  leave_source();
   failure_ = py::none();
 }
 
@@ -263,6 +265,7 @@ void register_stage(py::module_& module) {
       .def("_set_prepare", guarded(&Stage::set_prepare), py::arg("prepare"))
       .def("_feed", guarded(&Stage::feed))
       .def("_set_paused", guarded(&Stage::set_paused), py::arg("paused"))
+      .def("_leave_source", guarded(&Stage::leave_source))
       .def("_begin", guarded(&Stage::begin), py::arg("at"))
       .def("_state", guarded(&Stage::state), py::kw_only(), py::arg("payload"), py::arg("with_held"))
       .def("_make_room", guarded(&Stage::make_room), py::arg("items"))

@@ -61,6 +61,8 @@ class Stage {
   // Ends feed(), and soon also the waits of other threads that fill or take. Nothing is lost: another thread may
   // continue after set_paused(false).
   void set_paused(bool paused);
+  // Lets go of the source; a thread in feed(), which should be paused, does so there. The items stay.
+  void leave_source();
   // True if the stage is paused or stopped.
   [[nodiscard]] bool is_paused() const { return paused() || stopped(); }
   // Stops the stage and drops its items.

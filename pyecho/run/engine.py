@@ -199,11 +199,17 @@ class Engine:
             flow.is_working = True
 
     def leave(self, flow: Flow) -> None:
-        """Have the threads end where they stand, so that another iteration can go on."""
+        """Have the threads end where they stand: a state is of here, until another flow begins.
+
+        Another iteration can go on over an iterator. Every other pass is dropped, by its thread,
+        unless it has a state of its own, which states need.
+        """
         assert flow.pipeline is not None
         flow.is_left = True
         flow.is_working = False
         flow.pipeline.set_paused(True)
+        if not self._source.one_shot and self._source.holder is None:
+            flow.pipeline.echo.stage._leave_source()
         self.crew.let_go()
 
     def go_on(self, flow: Flow) -> None:

@@ -286,7 +286,7 @@ class Run:
             return
         self._end_counted()
         if flow.token is token:
-            self._leave()
+            self.engine.leave(flow)
 
     def _pass_on(self, flow: Flow, *, following: bool) -> None:
         """Go to the next epoch. `following`: it has begun by itself."""

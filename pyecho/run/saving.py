@@ -26,18 +26,9 @@ def state_of(run: Run, payload: bool) -> dict[str, Any]:
     if run.engine.crew.is_current:
         raise EchoError("the source and augment cannot take a state of the loader they serve")
     lists = run.engine.wiring.lists
-    found = _found(run, payload) | {"lists": None if lists is None else list(lists)}
-    if run.saved is not None:
-        return found | {"order": run.saved.order}
-    if run.flow is None:
-        return found | {"order": run.source.order(run.epoch)}
-    return found | {"order": run.source.order(None, _oldest_pass(found) if payload else 0)}
-
-
-def _oldest_pass(found: dict[str, Any]) -> int:
-    """Return the number of the pass before the one to go on in; items before it are in `found`."""
-    position = found["position"]
-    return 0 if position is None else position["epoch"] + sum(n for n, _ in position["passes"]) - 1
+    following = run.epoch if run.flow is None else None
+    order = run.source.order(following) if run.saved is None else run.saved.order
+    return _found(run, payload) | {"lists": None if lists is None else list(lists), "order": order}
 
 
 def _found(run: Run, payload: bool) -> dict[str, Any]:

@@ -199,11 +199,11 @@ class DataLoaderSource(Iterable):
 
     # ------------------------------------------------------------ states
 
-    def order(self, following: int | None, since: int = 0) -> dict[str, Any] | None:
+    def order(self, following: int | None) -> dict[str, Any] | None:
         """Return what decides the order of passes."""
         given: list[Any] = []
         is_drawn = with_generator(self._sampler, None, given) is not self._sampler
-        begins = {epoch: begin for epoch, begin in self._begins.items() if epoch >= since}
+        begins = self._begins
         if following in self._restored or (following is not None and self._is_behind(following)):
             following = None  # known by the state, or by the pass before it
         if following is not None and given:

@@ -49,9 +49,9 @@ class Flattened(Source):
         """Tell the source."""
         self._inner.set_epoch(epoch)
 
-    def order(self, following: int | None, since: int = 0) -> dict[str, Any] | None:
+    def order(self, following: int | None) -> dict[str, Any] | None:
         """Return that of its source."""
-        return self._inner.order(following, since)
+        return self._inner.order(following)
 
     def set_order(self, order: dict[str, Any] | None) -> None:
         """Have its source be in this order."""

@@ -120,12 +120,11 @@ class Source:
 
     # ------------------------------------------------------------ states of the source's own
 
-    def order(self, following: int | None, since: int = 0) -> dict[str, Any] | None:
+    def order(self, following: int | None) -> dict[str, Any] | None:
         """Return what a state holds of the order of passes; None: the source alone decides it.
 
         It is ``{"base": int | None, "begins": [[epoch, [array, ...]], ...], "counted": bool}``, see
-        `pyecho.source.dataloader`. `following`: the epoch that begins next, between two. `since`:
-        the first whose beginning is wanted.
+        `pyecho.source.dataloader`. `following`: the epoch that begins next, between two.
         """
         return None
 

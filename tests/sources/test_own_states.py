@@ -41,8 +41,7 @@ def test_iterator_with_get_state_goes_on_by_it():
     options = {"batch_size": 4, "shuffle_buffer": 7}
     whole = [batch.tolist() for batch in pyecho.EchoLoader(Numbers(), 2, **options)]
     loader = pyecho.EchoLoader(Numbers(), 2, **options)
-    batches = iter(loader)
-    found = [batch.tolist() for batch in itertools.islice(batches, 9)]
+    found = [batch.tolist() for batch in itertools.islice(loader, 9)]
     state, source = loader.state_dict(), Numbers()
     other = pyecho.EchoLoader(source, 2, **options)
     other.load_state_dict(state)
