@@ -8,12 +8,12 @@ if(SKBUILD)
 endif()
 
 add_library(pyecho SHARED csrc/capi/exports.cpp)
-target_link_libraries(pyecho PRIVATE pyecho_capi $<BUILD_INTERFACE:pyecho_warnings>)
+target_link_libraries(pyecho PRIVATE pyecho_capi $<BUILD_INTERFACE:pyecho_flags>)
 # Everything that the shared one is made of, so that nothing else is to be installed.
 add_library(pyecho_static STATIC csrc/capi/exports.cpp $<TARGET_OBJECTS:pyecho_capi> $<TARGET_OBJECTS:pyecho_core>)
 target_include_directories(pyecho_static PRIVATE csrc)
 target_compile_features(pyecho_static PRIVATE cxx_std_20)
-target_link_libraries(pyecho_static PUBLIC Threads::Threads PRIVATE $<BUILD_INTERFACE:pyecho_warnings>)
+target_link_libraries(pyecho_static PUBLIC Threads::Threads PRIVATE $<BUILD_INTERFACE:pyecho_flags>)
 set_target_properties(
   pyecho pyecho_static
   PROPERTIES CXX_EXTENSIONS OFF

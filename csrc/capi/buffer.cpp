@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <limits>
 #include <new>
 #include <stdexcept>
@@ -167,6 +168,7 @@ std::byte* Buffer::set_shape(const pyecho_slot& slot, std::size_t leaf, const st
   if (data == nullptr) {
     throw std::bad_alloc();
   }
+  std::memset(data, 0, size_bytes);  // what a producer leaves out must not be what others have freed
   return data;
 }
 

@@ -219,7 +219,7 @@ PYECHO_API pyecho_status pyecho_get_stats(pyecho_buffer* buffer, pyecho_stats* s
 PYECHO_API pyecho_status pyecho_reserve(pyecho_buffer* buffer, pyecho_slot* slots, size_t wanted, int64_t timeout_ns,
                                         size_t* count);
 /* Gives a leaf of a reserved slot, whose examples differ in size, memory for an example of this shape, and sets `*data`
- * to it: zeros or rubbish, to be filled before the slot is committed. Every such leaf of a slot needs it; another call
+ * to it: zeros, to be filled before the slot is committed. Every such leaf of a slot needs it; another call
  * for the same leaf frees what the one before has set.
  * PYECHO_INVALID if the shape does not fit the leaf, its max_bytes or its operations, PYECHO_NO_MEMORY, PYECHO_MISUSE if
  * the slot is not reserved. */

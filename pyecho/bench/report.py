@@ -41,9 +41,9 @@ def commit_of(checkout: Path) -> str | None:
     if not (checkout / ".git").exists() or not (checkout / "csrc" / "core").is_dir():
         return None
 
-    def git(*arguments: str) -> str:
+    def git(*arguments: str) -> str:  # a checkout of others may name a program as its monitor
         return subprocess.check_output(
-            ["git", *arguments], cwd=checkout, stderr=subprocess.DEVNULL, text=True, timeout=30
+            ["git", "-c", "core.fsmonitor=false", *arguments], cwd=checkout, stderr=subprocess.DEVNULL, text=True, timeout=30
         ).strip()
 
     try:

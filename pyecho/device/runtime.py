@@ -7,6 +7,7 @@ where the runtime was not found, and after an error, since they say what it was.
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -37,7 +38,10 @@ def runtime() -> _core.Runtime | None:
     for path in dict.fromkeys(
         line.split(maxsplit=5)[-1] for line in lines if _LIBRARY.search(line)
     ):
-        library = ctypes.CDLL(path)
+        try:  # only one that is loaded: a file of data may have been given such a name
+            library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD)
+        except OSError:
+            continue
         if all(hasattr(library, name) for name in _NAMES):
             pointers = [ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in _NAMES]
             return _core.Runtime([pointer.value or 0 for pointer in pointers])

@@ -137,7 +137,7 @@ def _serve(channel: socket.socket, maker: Maker, failure: BaseException | None) 
     while True:
         try:
             kind, load, _ = receive(channel)
-            descriptors = socket.recv_fds(channel, 1, 1)[1] if kind == SLOTS else []
+            descriptors = _descriptors(channel) if kind == SLOTS else []
         except (EOFError, OSError):
             return
         try:
@@ -157,6 +157,11 @@ def _serve(channel: socket.socket, maker: Maker, failure: BaseException | None) 
         else:
             made = _nothing(failure) if failure is not None else maker.make(*task)
         send(channel, _answer(*made, time.perf_counter() - began, kind))
+
+
+def _descriptors(channel: socket.socket) -> list[int]:
+    close_on_exec = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # of Linux
+    return socket.recv_fds(channel, 1, 1, close_on_exec)[1]
 
 
 def _nothing(error: BaseException) -> Answer:

@@ -84,7 +84,12 @@ def test_results_name_the_commit_of_a_checkout_only(tmp_path):
     assert name
     assert commit_of(tmp_path) == name
     source.write_text("2")
+    ran, monitor = tmp_path / "ran", tmp_path / "monitor"
+    monitor.write_text(f"#!/bin/sh\ntouch {ran}\n")
+    monitor.chmod(0o700)
+    git("config", "core.fsmonitor", str(monitor))
     assert commit_of(tmp_path) == f"{name}-dirty"
+    assert not ran.exists(), "a program that the checkout names was run"
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,19 @@ assert not hasattr(pyecho, "nothing")
     subprocess.run([sys.executable, "-I", "-c", program], check=True)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads ELF files")
+@pytest.mark.skipif(shutil.which("readelf") is None, reason="needs binutils")
+def test_library_has_canaries_and_no_writable_table_of_addresses():
+    def shown(what):
+        command = ["readelf", what, "--wide", pyecho._core.__file__]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert "BIND_NOW" in shown("--dynamic")
+    assert "GNU_RELRO" in shown("--program-headers")
+    assert "__stack_chk_fail" in shown("--dyn-syms")
+    assert "RWE" not in shown("--program-headers")
+
+
 def test_torch_loader_is_there_after_import_pyecho():
     pytest.importorskip("torch")
     program = "import pyecho; assert 'torch' in dir(pyecho); pyecho.torch.EchoLoader([1], 2)"

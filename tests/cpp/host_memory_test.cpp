@@ -1,5 +1,6 @@
 #include "core/memory/host_memory.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -60,6 +61,16 @@ TEST(HostMemory, shared_memory_is_zeroed_and_seen_through_every_mapping_of_this_
   EXPECT_THROW(static_cast<void>(HostMemory::mapped(-1, 1)), std::bad_alloc);
   EXPECT_EQ(HostMemory(1).descriptor(), -1);
 }
+
+#ifdef __linux__
+TEST(HostMemory, shared_memory_cannot_be_cut_short_nor_grow) {
+  const HostMemory memory = HostMemory::shared(page());
+  EXPECT_NE(ftruncate(memory.descriptor(), 0), 0);
+  EXPECT_NE(ftruncate(memory.descriptor(), static_cast<off_t>(2 * page())), 0);
+  EXPECT_NE(fcntl(memory.descriptor(), F_ADD_SEALS, F_SEAL_WRITE), 0);
+  memory.data()[page() - 1] = std::byte{1};
+}
+#endif
 
 TEST(HostMemory, memory_of_another_allocator_is_let_go_by_its_last_holder) {
   auto bytes = std::make_shared<std::vector<std::byte>>(100);

@@ -37,6 +37,12 @@ TEST(SlotLayout, what_does_not_fit_the_address_space_is_an_error) {
   EXPECT_THROW(SlotLayout({kMax / 5, kMax / 5}, 1, false), std::length_error);
   EXPECT_THROW(SlotLayout({std::size_t{1} << 40}, 0xFFFFFFFFU, false), std::length_error);
   EXPECT_NO_THROW(SlotLayout({std::size_t{1} << 40}, 1U << 20, false));
+  LeafFormat cropped(kMax / 4);  // of which a row has one byte
+  cropped.row_bytes = 1;
+  EXPECT_NO_THROW(SlotLayout({cropped}, 1, false));
+  EXPECT_THROW(SlotLayout({cropped, cropped, cropped, cropped, cropped}, 1, false), std::length_error);
+  const LeafFormat variable = LeafFormat::of_variable({.axes = 1, .element_bytes = 1, .max_bytes = kMax / 4});
+  EXPECT_THROW(SlotLayout({variable, variable, variable, variable, variable}, 1, false), std::length_error);
 }
 
 }  // namespace

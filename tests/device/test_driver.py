@@ -177,3 +177,24 @@ def test_a_device_is_a_value():
     assert Device("cpu") == Device(None)
     with pytest.raises(AttributeError):
         one.echo = False
+
+
+def test_file_of_data_with_the_name_of_the_runtime_is_not_run(tmp_path):
+    library, ran = tmp_path / "libcudart-rows.so.npy", tmp_path / "ran"
+    program = f"""
+#include <stdio.h>
+__attribute__((constructor)) static void run(void) {{ fclose(fopen("{ran}", "w")); }}
+"""
+    compiler = os.environ.get("CC") or shutil.which("cc") or "gcc"
+    command = [compiler, "-shared", "-fPIC", "-x", "c", "-", "-o", library]
+    subprocess.run(command, input=program, text=True, check=True)
+    scripts.run(f"""
+        import numpy as np
+        from pyecho.device.runtime import runtime
+
+        rows = np.memmap({str(library)!r}, mode="r")
+        with open("/proc/self/maps") as maps:
+            assert "libcudart-rows" in maps.read()
+        runtime()
+    """)
+    assert not ran.exists()

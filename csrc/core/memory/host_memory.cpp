@@ -54,7 +54,12 @@ std::byte* map_aligned(std::size_t size_bytes, std::size_t alignment) {
 // Returns the descriptor of a new anonymous file.
 int open_anonymous() noexcept {
 #ifdef __linux__
-  const int descriptor = memfd_create("pyecho-slots", MFD_CLOEXEC);
+  constexpr unsigned kNoExecSeal = 8;  // MFD_NOEXEC_SEAL, which Linux has since 6.3
+  constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  int descriptor = memfd_create("pyecho-slots", kFlags | kNoExecSeal);
+  if (descriptor < 0) {
+    descriptor = memfd_create("pyecho-slots", kFlags);
+  }
   static_cast<void>(fchmod(descriptor, S_IRUSR | S_IWUSR));
 #else  // its name is gone at once
   const std::string name = "/pyecho-" + std::to_string(getpid());
@@ -122,6 +127,10 @@ HostMemory HostMemory::shared(std::size_t size_bytes) {
     close(descriptor);
     throw std::bad_alloc();
   }
+#ifdef __linux__
+  // Else another process of this user could cut it short, and every later access would be a bus error.
+  static_cast<void>(fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL));
+#endif
   HostMemory memory;
   try {
     memory = mapped(descriptor, size_bytes);

@@ -14,6 +14,7 @@ std::size_t align_up(std::size_t bytes, std::size_t alignment) noexcept {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
+// The sum of two numbers that it returned does not overflow.
 std::size_t checked_multiply(std::size_t bytes, std::size_t count) {
   if (bytes != 0 && count > kMaxBytes / bytes) {
     throw std::length_error("a batch of " + std::to_string(count) + " rows of " + std::to_string(bytes) +
@@ -42,10 +43,11 @@ SlotLayout::SlotLayout(const std::vector<LeafFormat>& leaves, std::uint32_t rows
                        .batch_offset = add_region(checked_multiply(leaf.row_bytes, rows)),
                        .variable = leaf.variable,
                        .ragged = leaf.ragged});
-    slot_bytes_ += bytes;
+    // The other sums of one example are at most this one.
+    slot_bytes_ = checked_multiply(slot_bytes_ + checked_multiply(bytes, 1), 1);
     example_bytes_ += bytes;
     row_bytes_ += leaf.row_bytes;
-    variable_bytes_ += checked_multiply(leaf.variable.max_bytes, 1);
+    variable_bytes_ = checked_multiply(variable_bytes_ + checked_multiply(leaf.variable.max_bytes, 1), 1);
     ragged_ = ragged_ || leaf.ragged;
   }
   slot_bytes_ = std::max(align_up(slot_bytes_, kSlotAlignment), kSlotAlignment);

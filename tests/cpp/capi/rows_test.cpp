@@ -149,6 +149,20 @@ TEST_F(Rows, damaged_and_forged_states_are_refused) {
   ASSERT_EQ(load(buffer, state), PYECHO_OK) << pyecho_last_error();
 }
 
+TEST_F(Rows, memory_of_an_example_is_zeroed) {
+  const Held buffer(config_);
+  pyecho_slot slot;
+  ASSERT_EQ(pyecho_reserve(buffer, &slot, 1, PYECHO_FOREVER, nullptr), PYECHO_OK);
+  for (int round = 0; round < 100; ++round) {  // another call replaces what the slot had
+    const std::array<std::int64_t, 2> shape = {1 + round % 6, kWidth};
+    unsigned char* data = nullptr;
+    ASSERT_EQ(pyecho_set_shape(buffer, &slot, 1, shape.data(), &data), PYECHO_OK);
+    const auto bytes = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(shape[0] * kWidth) * sizeof(std::int16_t));
+    EXPECT_EQ(std::count(data, data + bytes, 0), bytes);
+    std::fill_n(data, bytes, static_cast<unsigned char>(0xAA));
+  }
+}
+
 TEST_F(Rows, what_cannot_be_is_refused) {
   const Held buffer(config_);
   pyecho_slot slot;
