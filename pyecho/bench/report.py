@@ -43,7 +43,11 @@ def commit_of(checkout: Path) -> str | None:
 
     def git(*arguments: str) -> str:  # a checkout of others may name a program as its monitor
         return subprocess.check_output(
-            ["git", "-c", "core.fsmonitor=false", *arguments], cwd=checkout, stderr=subprocess.DEVNULL, text=True, timeout=30
+            ["git", "-c", "core.fsmonitor=false", *arguments],
+            cwd=checkout,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            timeout=30,
         ).strip()
 
     try:
