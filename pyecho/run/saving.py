@@ -90,10 +90,11 @@ def saved_now(
     position = position_of(native, flow.saved.at.epoch, items, uses)
     if payload:
         return {"position": position} | {name: native[name] for name in PAYLOAD if name in native}
-    alike = all(each == items for _, each in native["passes"])
+    alike = native["segment"] is None or native["segment"][4]
+    alike = alike and all(each == items for _, each in native["passes"])
     if items is None or not alike or native["open_items"] > items:
         return {"position": position}
-    position |= {"passes": None, "open_items": 0, "ended": False}
+    position |= {"segment": None, "passes": None, "open_items": 0, "ended": False}
     if config.wiring.ranks == 1 and config.shards is None:
         return {"position": position}
     position["items"] = None  # of this rank
