@@ -28,7 +28,7 @@ using Batch = std::vector<Row>;
 struct World {
   std::uint32_t shards = 1;
   std::uint32_t capacity = 4;    // of each stream
-  std::uint32_t batch_size = 2;  // of each stream
+  std::uint32_t batch_size = 2;  // of all ranks
   double factor = 2;
   bool unique = false;
   bool even = false;
@@ -121,7 +121,7 @@ class Rank {
 
  private:
   [[nodiscard]] std::uint32_t streams() const { return world_.shards / ranks_; }
-  [[nodiscard]] std::uint32_t rows() const { return world_.batch_size * streams(); }
+  [[nodiscard]] std::uint32_t rows() const { return world_.batch_size / ranks_; }
   [[nodiscard]] Extent extent() const {
     return {.items = world_.known ? items_of(0) : kUnknown,
             .uses = world_.uses == kUnknown ? kUnknown : world_.uses * streams()};
@@ -184,6 +184,11 @@ World any_world(std::mt19937& from) {
               .passes = std::vector<std::uint64_t>(1 + below(8), 0),
               .steps = below(2) * (1 + below(6)),
               .segment_uses = 1 + below(30)};
+  if (below(2) == 0) {
+    world.batch_size *= world.shards;
+  } else {
+    world.steps *= world.shards;
+  }
   world.known = below(2) > 0 || world.shards > 1;
   world.even = world.shards > 1;
   const std::uint64_t items = (2 + below(12)) * (below(4) == 0 ? 5 : 1);
@@ -211,7 +216,7 @@ std::uint32_t dealt_to(const World& world, std::mt19937& random) {
   std::uint32_t ranks = world.shards;
   do {
     ranks = 1 + below(random, world.shards);
-  } while (world.shards % ranks != 0);
+  } while (world.shards % ranks != 0 || world.batch_size % ranks != 0);
   return ranks;
 }
 

@@ -137,7 +137,7 @@ class Joint(NamedTuple):
 
 
 def events(
-    passes: Iterable[Iterable[int]], items: float, told: int | None, within: bool
+    passes: Iterable[Iterable[int]], epoch: int, items: float, told: int | None, within: bool
 ) -> Iterator[tuple[int, int] | Joint | None]:
     """Yield every item of each pass with its uses, None for the end of the pass, and the joints.
 
@@ -145,7 +145,7 @@ def events(
     `told`: items of a pass, if its uses tell them. `within`: joints may be within passes.
     """
     since: float = 0  # items of the segment
-    for number, uses in enumerate(map(list, passes)):
+    for number, uses in enumerate(map(list, passes), epoch):
         if since >= items:
             yield Joint(number, 0)
             since = 0
@@ -170,12 +170,9 @@ class Stream:
         Uses of an iteration; None: those of a pass.
     """
 
-    def __init__(
-        self, source: Iterator[Any], capacity: int, seed: int, steps: int | None, epoch: int
-    ) -> None:
+    def __init__(self, source: Iterator[Any], capacity: int, seed: int, steps: int | None) -> None:
         self.source = source
         self.next = next(source, OVER)
-        self.epoch = epoch
         self.joint: Joint | None = None  # since which no item was admitted
         self.capacity = capacity
         self.seed = seed
@@ -217,11 +214,9 @@ class Stream:
         while self.next is not OVER:
             if self.next is None:
                 self.pass_ends.append(self.admitted)
-            elif isinstance(self.next, Joint):
-                if self.resident:
-                    return
+            elif isinstance(self.next, Joint) and not self.resident:
                 self.joint = self.next
-            elif len(self.resident) == self.capacity:
+            elif isinstance(self.next, Joint) or len(self.resident) == self.capacity:
                 return
             else:
                 self.begin_segment()
@@ -235,7 +230,7 @@ class Stream:
     def begin_segment(self) -> None:
         """After a joint, draw from other numbers, but for an iteration that begins there too."""
         if self.joint is not None and (self.steps is not None or self.joint.parts):
-            key = stream_key(self.seed, self.epoch + self.joint.number, SEGMENT_STREAM)
+            key = stream_key(self.seed, self.joint.number, SEGMENT_STREAM)
             self.random = Xoshiro256(mix64((key + self.joint.parts * GOLDEN_GAMMA) & MASK))
         self.joint = None
 
@@ -321,11 +316,10 @@ def iterations(
             items = math.inf
         told = None if uses is None else math.ceil(uses // count_here / factor)
         return Stream(
-            events(map(uses_of, passes, count(epoch)), items, told, not unique_in_batch),
+            events(map(uses_of, passes, count(epoch)), epoch, items, told, not unique_in_batch),
             max(1, capacity) // count_here,
             own_seed,
             None if steps is None else steps * batch_size // count_here,
-            epoch,
         )
 
     streams = list(starmap(stream, enumerate(tee(passes, count_here))))

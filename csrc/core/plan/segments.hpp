@@ -78,18 +78,16 @@ class Segments {
   std::uint64_t next_ = kUnknown;
 };
 
-// Returns true if a stream has crossed before so many rows of all streams of an iteration.
-[[nodiscard]] inline bool is_before(const Crossing& crossing, std::uint64_t stream, std::uint64_t streams,
-                                    std::uint64_t iterations, std::uint64_t rows) noexcept {
-  if (crossing.iterations != iterations) {
-    return crossing.iterations < iterations;
-  }
-  return rows >= stream && crossing.uses <= (rows - stream) / streams;
-}
-
 // Returns how many of the first `rows` rows belong to one of the streams, which have them in turn.
 [[nodiscard]] inline std::uint64_t share_of(std::uint64_t rows, std::uint64_t stream, std::uint64_t streams) noexcept {
   return rows > stream ? (rows - stream - 1) / streams + 1 : 0;
+}
+
+// Returns true if a stream has drawn all uses of earlier segments within so many rows of all streams of an iteration.
+[[nodiscard]] inline bool is_before(const Crossing& crossing, std::uint64_t stream, std::uint64_t streams,
+                                    std::uint64_t iterations, std::uint64_t rows) noexcept {
+  return crossing.iterations == iterations ? crossing.uses <= share_of(rows, stream, streams)
+                                           : crossing.iterations < iterations;
 }
 
 }  // namespace pyecho
