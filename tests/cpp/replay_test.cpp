@@ -84,6 +84,13 @@ TEST(Replay, a_segment_that_cannot_be_is_refused) {
   EXPECT_FALSE(begins({.passes = 9, .taken = 15, .streams = {third}}));
 }
 
+TEST(Replay, an_iteration_of_so_many_uses_ends_with_its_last_batch_whatever_follows) {
+  Plan plan({.capacity = 1, .slots = 8, .factor = 2, .iteration_uses = 10});
+  Replay replay(plan, 2, {.open_items = 5, .feed_all = true, .iterations = 1});
+  ASSERT_TRUE(replay.advance());
+  EXPECT_EQ(plan.resident(), 0U);
+}
+
 TEST(Replay, the_items_of_a_state_are_those_that_the_plan_holds) {
   Plan plan({.capacity = 4, .slots = 8, .factor = 2});
   Replay replay(plan, 2, {.open_items = 5, .feed_all = true});

@@ -142,12 +142,12 @@ void Replay::check() const {
   } else if (!short_batches) {
     uses = std::min(uses, std::max(0.0, earlier) * factor + batches * batch_size_);
   }
+  // Those of an adaptive factor are bounded by its decisions.
   const double most_uses = segments.bounded() ? segments.most_uses() + kMostAhead : kMostUses;
-  if (uses > most_uses || empty > kMostEmptyPasses) {
+  if ((uses > most_uses && !config.adaptive()) || empty > kMostEmptyPasses) {
     throw BadState(
         "the state was taken after more uses, or passes without items, than follow each other in a segment of a run, "
-        "and "
-        "would take long to plan again: it is damaged; load an earlier one");
+        "and would take long to plan again: it is damaged; load an earlier one");
   }
   // At least so many uses were drawn. The last iteration may be short, and the last batch of one; with unique_in_batch
   // and an adaptive factor more of them.
@@ -259,7 +259,9 @@ Outcome Replay::draw_until(std::uint64_t drawn) {
     if (drawn_ >= drawn) {
       return Outcome::kEmpty;
     }
-    const Outcome outcome = draw_batch();
+    // The consumer counts an iteration of so many uses with its last batch, when nothing may tell yet what follows.
+    const bool over = uses_drawn_ > 0 && uses_drawn_ == plan_.config().iteration_uses;
+    const Outcome outcome = over ? Outcome::kEnd : draw_batch();
     if (outcome == Outcome::kOk) {
       continue;
     }
