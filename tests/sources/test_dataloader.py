@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from segments import segments_of
 from torch.utils.data import DataLoader, RandomSampler, WeightedRandomSampler
 
 import pyecho
@@ -107,12 +108,14 @@ def test_resume_with_another_seed_is_exact(make, options):
     options=st.sampled_from(list(OPTIONS.values())),
     factor=st.sampled_from([1, 2, 2.5]),
     stops=st.lists(st.tuples(st.integers(1, 25), st.booleans()), max_size=5),
+    segment_uses=st.sampled_from([None, 20, 60]),
 )
 @settings(max_examples=CHAINS, deadline=None)
-def test_chain_of_resumes_is_the_run(make, options, factor, stops):
+def test_chain_of_resumes_is_the_run(make, options, factor, stops, segment_uses):
     def loader(seed):
         torch.manual_seed(seed)
-        return pyecho.torch.EchoLoader(make(Rows()), factor, with_info=True, **options)
+        with segments_of(segment_uses):
+            return pyecho.torch.EchoLoader(make(Rows()), factor, with_info=True, **options)
 
     running = loader(0)
     expected = list(itertools.chain.from_iterable(epochs(running)))

@@ -8,8 +8,8 @@
 namespace pyecho {
 namespace {
 
-constexpr double kLeastUses = 0x1.0p26;  // two seconds of planning, or three
-constexpr double kPools = 32;            // of a full pool's uses, so that few are drawn from one that drains
+constexpr double kLeastUses = 0x1.0p24;  // of all streams of a run: a quarter of a second of planning, or a second
+constexpr double kPools = 8;             // of a full pool's uses, so that few are drawn from one that drains
 
 }  // namespace
 
@@ -19,8 +19,10 @@ Segments::Segments(const PlanConfig& config) noexcept
     return;
   }
   const double pool = static_cast<double>(config.capacity / config.streams) * config.factor;
-  const double uses =
-      config.segment_uses > 0 ? static_cast<double>(config.segment_uses) : std::max(kLeastUses, kPools * pool);
+  const double streams =
+      config.even_factor ? static_cast<double>(config.streams) * static_cast<double>(config.stream_step) : 1;
+  const double uses = config.segment_uses > 0 ? static_cast<double>(config.segment_uses)
+                                              : std::max(kLeastUses / streams, kPools * pool);
   items_ = static_cast<std::uint64_t>(std::ceil(uses / factor_));
 }
 
