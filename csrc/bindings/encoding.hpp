@@ -171,6 +171,7 @@ inline void add_input(pybind11::dict& state, const PlanPosition& at) {
   state["passes"] = passes;
   const Segment& segment = at.segment;
   std::vector<std::array<std::uint64_t, 3>> streams;
+  streams.reserve(segment.streams.size());
   for (const Crossing& of_stream : segment.streams) {
     streams.push_back({of_stream.iterations, of_stream.uses, of_stream.more});
   }

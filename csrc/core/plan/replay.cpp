@@ -107,14 +107,13 @@ void Replay::check() const {
   const PlanConfig& config = plan_.config();
   const Segments& segments = plan_.segments();
   const Extent& extent = position_.extent;
-  const std::uint64_t fewest = extent.items / config.streams;  // items of a stream
-  const double of_extent = extent.uses == kUnknown ? 0
-                                                   : static_cast<double>(extent.uses / config.streams) /
-                                                         static_cast<double>(std::max<std::uint64_t>(1, fewest));
+  const std::uint64_t fewest = std::max<std::uint64_t>(1, extent.items / config.streams);  // items of a stream
+  const std::uint64_t uses_of_pass = extent.uses == kUnknown ? 0 : extent.uses / config.streams;
+  const double of_extent = static_cast<double>(uses_of_pass) / static_cast<double>(fewest);
   const double factor = std::max(config.factor, of_extent);
   const bool by_pass = config.iteration_uses == 0;
   const bool short_batches = config.unique_in_batch || config.adaptive();
-  const double iterations = static_cast<double>(position_.iterations - iterations_);
+  const auto iterations = static_cast<double>(position_.iterations - iterations_);
   const double batches =
       static_cast<double>(position_.batches) - static_cast<double>(position_.iterations == iterations_ ? batches_ : 0);
   const double iterations_by_pass =

@@ -18,7 +18,8 @@ Segments::Segments(const PlanConfig& config) noexcept
   if (config.adaptive() || (config.unique_in_batch && config.iteration_uses > 0)) {
     return;
   }
-  const double pool = static_cast<double>(config.capacity / config.streams) * config.factor;
+  const std::uint64_t places = config.capacity / config.streams;
+  const double pool = static_cast<double>(places) * config.factor;
   const double streams =
       config.even_factor ? static_cast<double>(config.streams) * static_cast<double>(config.stream_step) : 1;
   const double uses = config.segment_uses > 0 ? static_cast<double>(config.segment_uses)
@@ -29,7 +30,8 @@ Segments::Segments(const PlanConfig& config) noexcept
 void Segments::begin(const Extent& extent, std::uint64_t parts) noexcept {
   told_ = kUnknown;
   if (extent.uses != kUnknown) {  // equally many in all streams of all ranks
-    told_ = static_cast<std::uint64_t>(std::ceil(static_cast<double>(extent.uses / streams_) / factor_));
+    const std::uint64_t uses = extent.uses / streams_;
+    told_ = static_cast<std::uint64_t>(std::ceil(static_cast<double>(uses) / factor_));
   }
   since_ = 0;
   first_ = parts_ = parts;
