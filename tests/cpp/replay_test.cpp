@@ -84,6 +84,18 @@ TEST(Replay, a_segment_that_cannot_be_is_refused) {
   EXPECT_FALSE(begins({.passes = 9, .taken = 15, .streams = {third}}));
 }
 
+TEST(Replay, uses_before_a_segment_are_not_uses_of_its_items) {
+  Plan plan({.capacity = 4, .slots = 8, .factor = 1, .iteration_uses = 10, .segment_uses = 3});
+  const Crossing ninth{.iterations = 0, .uses = 9, .more = 0};
+  Replay replay(plan, 2,
+                {.segment = {.items = 9, .parts = 3, .taken = 9, .streams = {ninth}},
+                 .passes = {{.passes = 1, .items = 12}},
+                 .ended = true,
+                 .feed_all = true,
+                 .iterations = 2});
+  EXPECT_TRUE(replay.advance());
+}
+
 TEST(Replay, an_iteration_of_so_many_uses_ends_with_its_last_batch_whatever_follows) {
   Plan plan({.capacity = 1, .slots = 8, .factor = 2, .iteration_uses = 10});
   Replay replay(plan, 2, {.open_items = 5, .feed_all = true, .iterations = 1});

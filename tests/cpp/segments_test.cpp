@@ -330,7 +330,6 @@ TEST(Segments, epochs_after_a_joint_are_those_of_a_run_that_begins_there) {
               .extent = {.items = 7},
               .passes = {{.passes = 4, .items = 7}},
               .ended = false,
-              .feed_all = true,
               .iterations = 4});
   const std::vector<Batch> rest = later.run().batches;
   EXPECT_EQ(std::vector(output.batches.end() - static_cast<std::ptrdiff_t>(rest.size()), output.batches.end()), rest);

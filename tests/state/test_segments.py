@@ -94,6 +94,22 @@ def test_states_of_states_go_on(options, payload):
                 break
 
 
+def test_state_whose_batches_made_ahead_are_of_later_segments_can_be_saved_again():
+    options = OPTIONS | {"epochs": None, "prefetch": 30}
+    options |= {"augment": lambda batch, rng: batch, "augment_workers": 1}
+    whole, *loaders = (pyecho.EchoLoader(np.arange(50), **options) for _ in range(4))
+    running = iter(loaders[0])
+    next(running)
+    deadline = time.monotonic() + 10
+    while len(loaders[0].state_dict()["links"]["augment"][-1]) < 25 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    loaders[1].load_state_dict(loaders[0].state_dict())
+    resumed = iter(loaders[1])
+    next(resumed)
+    loaders[2].load_state_dict(loaders[1].state_dict())
+    assert rest_of(loaders[2], 60) == rest_of(whole, 62)[2:]
+
+
 def part_of(member):
     """Return the loader of a rank over its part of 60 items."""
     items = numbers_of(0, 60)[member.rank :: member.size]

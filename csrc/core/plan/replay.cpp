@@ -77,9 +77,10 @@ void Replay::begin() {
   plan_.begin(position_.epoch, position_.extent, segment, iterations_, uses_drawn_);
 }
 
-// Finds the segment of a position that begins with the run, if all passes are alike.
+// Finds the segment of a position that begins with the run, if all passes are alike. One with items has its segment, in
+// which the last of the consumers may stand.
 void Replay::skip_regular() {
-  if (!position_.segment.streams.empty() || position_.passes.size() != 1) {
+  if (position_.feed_all || !position_.segment.streams.empty() || position_.passes.size() != 1) {
     return;
   }
   PassRun& run = position_.passes.front();
@@ -151,8 +152,9 @@ void Replay::check() const {
   // At least so many uses were drawn. The last iteration may be short, and the last batch of one; with unique_in_batch
   // and an adaptive factor more of them.
   const std::uint32_t rows = short_batches ? std::max(1U, position_.min_rows) : batch_size_;
-  const double drawn =
-      std::max(0.0, batches - 1) * rows + std::max(0.0, iterations - 1) * static_cast<double>(config.iteration_uses);
+  const double of_iterations =
+      (iterations - 1) * static_cast<double>(config.iteration_uses) - static_cast<double>(uses_drawn_);
+  const double drawn = std::max(0.0, batches - 1) * rows + std::max(0.0, of_iterations);
   require(drawn <= items * std::ceil(factor) + static_cast<double>(lead_) &&
           (!by_pass || iterations_by_pass <= passes));
 }
