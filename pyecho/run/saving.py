@@ -27,8 +27,10 @@ def state_of(run: Run, payload: bool) -> dict[str, Any]:
         raise EchoError("the source and augment cannot take a state of the loader they serve")
     lists = run.engine.wiring.lists
     following = run.epoch if run.flow is None else None
+    found = _found(run, payload)
+    # After the position, of which it is to know all passes: the source may be read meanwhile.
     order = run.source.order(following) if run.saved is None else run.saved.order
-    return _found(run, payload) | {"lists": None if lists is None else list(lists), "order": order}
+    return found | {"lists": None if lists is None else list(lists), "order": order}
 
 
 def _found(run: Run, payload: bool) -> dict[str, Any]:

@@ -133,6 +133,23 @@ def test_chain_of_resumes_is_the_run(make, options, factor, stops, segment_uses)
     assert found[: len(expected)] == expected
 
 
+def test_look_at_a_pass_that_has_ended_moves_no_generator_of_the_user():
+    options = {"batch_size": 4, "unbatch": True, "shuffle_buffer": 40, "epochs": 12}
+    options |= {"seed": 1, "threads": 0}
+    _, loader = loader_of(with_own_generator, 0, options)
+    expected = list(map(plain, itertools.chain.from_iterable(itertools.repeat(loader, 4))))
+    found, state = [], None
+    for seed, count in enumerate([20, 20, 60]):
+        _, loader = loader_of(with_own_generator, seed, options)
+        if state is not None:
+            loader.load_state_dict(state)
+        running = itertools.chain.from_iterable(itertools.repeat(loader, 4))
+        found += map(plain, itertools.islice(running, count))
+        state = loader.state_dict(payload=seed > 0)
+        loader.close()
+    assert found == expected[:100]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("persistent_workers", [False, True])
 @pytest.mark.parametrize("make", [shuffled, with_own_generator])
