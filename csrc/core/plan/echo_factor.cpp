@@ -45,18 +45,14 @@ std::uint64_t EchoFactor::first_place() const noexcept {
 
 bool EchoFactor::next_gets_more() noexcept {
   const std::uint64_t index = index_++;
+  const bool is_known = items_ != kUnknown && index < items_;
   bool more = false;
-  if (items_ != kUnknown && index < items_) {
-    if (even_) {
-      const std::uint64_t place = (first_place() + index) % items_;
-      more = more_among(place + 1) > more_among(place);
-      given_ += more ? 1 : 0;
-      return more;
-    }
+  if (is_known && !even_) {
     const auto left = static_cast<double>(items_ - index);
     more = unit_at(key_, index) * left < static_cast<double>(more_among(items_) - given_);
   } else {
-    more = more_among(index + 1) > more_among(index);
+    const std::uint64_t place = is_known ? (first_place() + index) % items_ : index;
+    more = more_among(place + 1) > more_among(place);
   }
   given_ += more ? 1 : 0;
   return more;
