@@ -61,6 +61,8 @@ class Wiring:
     """True for each list in a batch that is a column, once known; see `items.rows.row_spec`."""
     shared_slots: bool = False
     """True if worker processes fill the slots."""
+    segment_uses: int = bounded(0, 0, 2**62)
+    """Uses of a stream in a segment; 0: as csrc/core/plan/segments.hpp says. For tests."""
     rank: int = bounded(0, 0, 2**20)
     ranks: int = bounded(1, 1, 2**20)
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -86,6 +87,7 @@ inline EchoConfig config_of(pybind11::handle config) {
   native.plan.first_stream = option<std::uint64_t>(wiring, "rank");
   native.plan.stream_step = option<std::uint64_t>(wiring, "ranks");
   native.plan.even_factor = option<bool>(config, "even_factor");
+  native.plan.segment_uses = option<std::uint64_t>(wiring, "segment_uses");
   return native;
 }
 
@@ -117,10 +119,26 @@ auto naming(PyObject* type, const Function& function) {
   }
 }
 
+// Returns the segment in such a list: see class Position; None for none.
+inline Segment segment_of(const pybind11::object& list) {
+  if (list.is_none()) {
+    return {};
+  }
+  using Numbers = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, bool,
+                             std::vector<std::array<std::uint64_t, 3>>>;
+  const auto [passes, items, parts, taken, alike, streams] = list.cast<Numbers>();
+  Segment segment{.passes = passes, .items = items, .parts = parts, .taken = taken, .alike = alike};
+  for (const auto& [iterations, uses, more] : streams) {
+    segment.streams.push_back({.iterations = iterations, .uses = uses, .more = more});
+  }
+  return segment;
+}
+
 // `feed_all`: see PlanPosition.
 inline PlanPosition position_of(pybind11::handle at, bool feed_all) {
   PlanPosition position{.epoch = option<std::uint64_t>(at, "epoch"),
                         .extent = extent_of(at),
+                        .segment = segment_of(at.attr("segment")),
                         .open_items = option<std::uint64_t>(at, "open_items"),
                         .ended = option<bool>(at, "ended"),
                         .feed_all = feed_all,
@@ -151,6 +169,18 @@ inline void add_input(pybind11::dict& state, const PlanPosition& at) {
     passes.push_back({run.passes, run.items});
   }
   state["passes"] = passes;
+  const Segment& segment = at.segment;
+  std::vector<std::array<std::uint64_t, 3>> streams;
+  streams.reserve(segment.streams.size());
+  for (const Crossing& of_stream : segment.streams) {
+    streams.push_back({of_stream.iterations, of_stream.uses, of_stream.more});
+  }
+  state["segment"] = pybind11::none();
+  if (!streams.empty()) {
+    state["segment"] = std::vector<pybind11::object>{pybind11::int_(segment.passes), pybind11::int_(segment.items),
+                                                     pybind11::int_(segment.parts),  pybind11::int_(segment.taken),
+                                                     pybind11::bool_(segment.alike), pybind11::cast(streams)};
+  }
   state["open_items"] = at.open_items;
   state["ended"] = at.ended;
   state["decisions"] = array_of<std::int32_t>(at.decisions.size(), [&](std::size_t i) { return at.decisions[i]; });
@@ -166,7 +196,7 @@ inline pybind11::tuple arrays_of(const Places& items) {
 // are others.
 inline pybind11::tuple items_of(const Replay& replay, const std::optional<Indices>& numbers) {
   if (!numbers) {
-    return arrays_of(replay.plan().items());
+    return arrays_of(replay.items());
   }
   const std::vector<std::uint64_t> wanted(numbers->data(), numbers->data() + numbers->size());
   return arrays_of(naming(errors().checkpoint_error, [&] { return replay.items_of(wanted); }));

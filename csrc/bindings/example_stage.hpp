@@ -108,7 +108,7 @@ class ExampleStage final : public Stage {
   Outcome try_emit(PyObject*& emission) override;
   Outcome wait(Deadline slice) override;
   Replay begin_core(const PlanPosition& position) override;
-  const Plan& inspect(pybind11::dict& state, bool payload) override;
+  PlanPosition inspect(pybind11::dict& state, bool payload, std::uint64_t iterations, std::uint64_t batches) override;
 
  private:
   Outcome put_rows(const ItemView& view, std::size_t& row, Deadline deadline, bool wait);

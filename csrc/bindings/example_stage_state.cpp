@@ -14,9 +14,9 @@ namespace py = pybind11;
 
 namespace pyecho::bindings {
 
-const Plan& ExampleStage::inspect(py::dict& state, bool payload) {
+PlanPosition ExampleStage::inspect(py::dict& state, bool payload, std::uint64_t iterations, std::uint64_t batches) {
   if (!payload) {
-    return core_->fed_plan();
+    return core_->position(iterations, batches);
   }
   std::vector<const Batch*> untaken;
   if (pending_) {
@@ -26,9 +26,9 @@ const Plan& ExampleStage::inspect(py::dict& state, bool payload) {
     untaken.push_back(&acquired_.batch());
   }
   std::vector<Unspent> items;
-  const Plan& plan = core_->inspect(items, std::move(untaken));
+  PlanPosition at = core_->inspect(items, std::move(untaken), iterations, batches);
   add_payload(state, items);
-  return plan;
+  return at;
 }
 
 // Adds `numbers`, `columns` and `checksum` of the items, ascending. A column is an array with the bytes of each row; of a

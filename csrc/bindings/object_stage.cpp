@@ -164,21 +164,22 @@ PyObject* ObjectStage::delivered(Emission emission) {
 
 // ---------------------------------------------------------------- saving and resuming
 
-const Plan& ObjectStage::inspect(py::dict& state, bool payload) {
+PlanPosition ObjectStage::inspect(py::dict& state, bool payload, std::uint64_t iterations, std::uint64_t batches) {
   if (has_error_) {
     raise(errors().echo_error,
           "augment, collate_fn or an upload has raised an exception that the consumer is about to "
           "get; no state can repeat that, so go on from an earlier one");
   }
+  PlanPosition at = core_->position(iterations, batches);
   if (!payload) {
-    return core_->fed_plan();
+    return at;
   }
   std::vector<std::pair<std::uint64_t, py::object>> found;
+  core_->each_unspent(
+      at, [&](std::uint32_t slot, std::uint64_t number) { found.emplace_back(number, items_[slot].object); });
   if (pending_.object && pending_.use.last) {  // its slot was released, but nothing was planned since
-    found.emplace_back(core_->number_of(pending_.use.slot), pending_.object);
+    found.emplace_back(core_->number_of(pending_.use.slot, at), pending_.object);
   }
-  const Plan& plan = core_->inspect(
-      [&](std::uint32_t slot, std::uint64_t number) { found.emplace_back(number, items_[slot].object); });
   std::ranges::sort(found, {}, [](const auto& item) { return item.first; });
   py::list items;
   for (auto& [number, item] : found) {
@@ -186,7 +187,7 @@ const Plan& ObjectStage::inspect(py::dict& state, bool payload) {
   }
   state["numbers"] = array_of<std::int64_t>(found.size(), [&](std::size_t i) { return found[i].first; });
   state["columns"] = std::vector<py::list>{std::move(items)};
-  return plan;
+  return at;
 }
 
 Replay ObjectStage::begin_core(const PlanPosition& position) {

@@ -70,7 +70,7 @@ class ObjectStage final : public Stage {
   Outcome try_emit(PyObject*& emission) override;
   Outcome wait(Deadline slice) override { return core_->await_items(slice); }
   Replay begin_core(const PlanPosition& position) override;
-  const Plan& inspect(pybind11::dict& state, bool payload) override;
+  PlanPosition inspect(pybind11::dict& state, bool payload, std::uint64_t iterations, std::uint64_t batches) override;
 
  private:
   struct Item {

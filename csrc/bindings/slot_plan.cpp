@@ -58,10 +58,11 @@ class SlotPlan {
   }
 
   // Returns where the plan stands, with the `payload` also `items`: the items whose last use is in the open batch still
-  // have their slots.
-  [[nodiscard]] py::dict state(bool payload) const {
+  // have their slots. `iterations`, `batches`: taken by the last of the consumers.
+  [[nodiscard]] py::dict state(bool payload, std::uint64_t iterations, std::uint64_t batches) const {
     py::dict state;
-    add_input(state, plan_.position());
+    const PlanPosition at = plan_.position(iterations, batches * uses_.size());
+    add_input(state, at);
     if (!payload) {
       return state;
     }
@@ -70,6 +71,9 @@ class SlotPlan {
       if (use.last) {
         items.emplace_back(plan_.number_of(use.slot), use.slot);
       }
+    }
+    for (auto& item : items) {
+      item.first -= plan_.first_number(at);
     }
     std::ranges::sort(items);
     state["items"] = arrays_of(items);
@@ -161,7 +165,8 @@ void register_slot_plan(py::module_& module) {
            py::arg("config"))
       .def("begin", guarded(&SlotPlan::begin), py::arg("at"))
       .def("resume", guarded(&SlotPlan::resume), py::arg("at"), py::arg("unspent"))
-      .def("state", guarded(&SlotPlan::state), py::kw_only(), py::arg("payload"))
+      .def("state", guarded(&SlotPlan::state), py::kw_only(), py::arg("payload"), py::arg("iterations"),
+           py::arg("batches"))
       .def("advance", guarded(&SlotPlan::advance))
       .def("offer", guarded(&SlotPlan::offer), py::arg("examples"))
       .def("take", guarded(&SlotPlan::take))

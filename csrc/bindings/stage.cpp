@@ -267,7 +267,8 @@ void register_stage(py::module_& module) {
       .def("_set_paused", guarded(&Stage::set_paused), py::arg("paused"))
       .def("_leave_source", guarded(&Stage::leave_source))
       .def("_begin", guarded(&Stage::begin), py::arg("at"))
-      .def("_state", guarded(&Stage::state), py::kw_only(), py::arg("payload"), py::arg("with_held"))
+      .def("_state", guarded(&Stage::state), py::kw_only(), py::arg("payload"), py::arg("with_held"),
+           py::arg("taken") = py::none())
       .def("_make_room", guarded(&Stage::make_room), py::arg("items"))
       .def("_resume", guarded(&Stage::resume), py::arg("at"), py::arg("unspent"))
       .def("_refill", guarded(&Stage::refill), py::arg("item"), py::arg("batched"), py::arg("rows"), py::arg("slots"))

@@ -4,6 +4,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -92,8 +93,10 @@ class Stage {
 
   // Returns where the stage stands, as plain numbers. `payload`: and the items that the consumer has not had to their
   // last use. `with_held`: and `held`, the items that were read and are not put, and `held_row`, the next row of the
-  // first of them; then no thread may be in feed().
-  [[nodiscard]] pybind11::dict state(bool payload, bool with_held);
+  // first of them; then no thread may be in feed(). `taken`: iterations and batches of the last of the consumers, if that
+  // is another stage.
+  [[nodiscard]] pybind11::dict state(bool payload, bool with_held,
+                                     const std::optional<std::array<std::uint64_t, 2>>& taken);
   // Same as begin(), but continues at a position. `unspent`: numbers of the items to go on with, ascending, or None:
   // the source yields again all but those of the batches taken. The stage is paused; fill the slots with refill(), then
   // call set_paused(false). Returns the numbers of the items, ascending, and their slots. Raises CheckpointError, also
@@ -162,8 +165,10 @@ class Stage {
   virtual Replay begin_core(const PlanPosition& position) {
     return without_gil(true, [&] { return core().begin_at(position); });
   }
-  // Adds the items to `state` if there is a `payload`, see state(), and returns the plan.
-  virtual const Plan& inspect(pybind11::dict& state, bool payload) = 0;
+  // Adds the items to `state` if there is a `payload`, see state(), and returns the input of the plan. `iterations`,
+  // `batches`: taken by the last of the consumers.
+  virtual PlanPosition inspect(pybind11::dict& state, bool payload, std::uint64_t iterations,
+                               std::uint64_t batches) = 0;
   [[nodiscard]] bool stopped() const { return core().stopped(); }
   // Raises the exception for kForked, or else for kClosed.
   [[noreturn]] void raise_for(Outcome outcome) const { raise_outcome(outcome, name_); }
@@ -232,8 +237,11 @@ class Stage {
   std::uint64_t delivered_ = 0;
   std::uint64_t dropped_ = 0;     // batches of this iteration that were too short
   std::uint64_t iterations_ = 0;  // since begin()
-  bool end_is_next_ = false;      // see retire()
-  bool ended_ = false;            // the last end is among iterations_: it is met again and again
+  // Of these, what an earlier process has taken, and the plan has not drawn.
+  std::uint64_t iterations_before_ = 0;
+  std::uint64_t delivered_before_ = 0;
+  bool end_is_next_ = false;  // see retire()
+  bool ended_ = false;        // the last end is among iterations_: it is met again and again
   SourceClock source_clock_;
 };
 

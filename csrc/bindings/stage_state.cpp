@@ -18,7 +18,7 @@ void Stage::set_paused(bool paused) {
   halt_core(paused);
 }
 
-py::dict Stage::state(bool payload, bool with_held) {
+py::dict Stage::state(bool payload, bool with_held, const std::optional<std::array<std::uint64_t, 2>>& taken) {
   if (core().forked()) {
     raise_for(Outcome::kForked);
   }
@@ -40,7 +40,10 @@ py::dict Stage::state(bool payload, bool with_held) {
   py::dict state("iterations"_a = iterations_, "delivered"_a = delivered_, "batches"_a = delivered_ + dropped_);
   halt_core(true);
   try {
-    add_input(state, inspect(state, payload).position());
+    const std::uint64_t before = iterations_ == iterations_before_ ? delivered_before_ : 0;
+    const auto [iterations, batches] =
+        taken.value_or(std::array{iterations_ - iterations_before_, delivered_ + dropped_ - before});
+    add_input(state, inspect(state, payload, iterations, batches));
     if (with_held && feed_ && feed_->at_pass_end()) {
       state["passes"].cast<py::list>().append(std::array{py::int_(1), py::int_(state["open_items"])});
       state["open_items"] = 0;
@@ -93,6 +96,7 @@ Replay Stage::start(const PlanPosition& position, std::uint64_t delivered, PyObj
   run_to_end(replay);
   core().resume(replay);
   iterations_ = position.iterations;
+  iterations_before_ = delivered_before_ = 0;
   delivered_ = delivered;
   dropped_ = replay.batches_drawn() - std::min(delivered, replay.batches_drawn());
   end_is_next_ = false;
@@ -107,7 +111,8 @@ void Stage::begin(const py::object& at) {
   const auto iterations = option<std::uint64_t>(at, "iterations");
   const auto delivered = option<std::uint64_t>(at, "delivered");
   start({.epoch = option<std::uint64_t>(at, "epoch"), .extent = extent_of(at)}, delivered, errors().config_error);
-  iterations_ = iterations;
+  iterations_ = iterations_before_ = iterations;
+  delivered_before_ = delivered;
   halt_core(false);
 }
 

@@ -6,14 +6,15 @@
 //     kMagic, checksum of all words after it, number of words
 //     list: fingerprint of the configuration
 //     epoch, items, open_items, ended, iterations, batches
+//     passes, items, parts, taken, alike of the segment that is planned first
+//     list: iterations, uses, more of its streams, none for the beginning of the run
 //     list: passes and items, in pairs
 //     list: decisions
 //     list: numbers of the items
 //     checksum of the columns
 //
-// A column of a leaf whose items differ in size is the shape of each item, and then all their bytes.
-//
-// A list is its length and its words.
+// A column of a leaf whose items differ in size is the shape of each item, and then all their bytes. A list is its
+// length and its words.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -35,7 +36,7 @@ using Words = std::vector<std::uint64_t>;
 using WordSpan = std::span<const std::uint64_t>;
 using Columns = std::vector<std::span<const std::byte>>;
 
-constexpr std::uint64_t kStateMagic = 0x3130'7473'6f68'6365;  // "echost01"
+constexpr std::uint64_t kStateMagic = 0x3230'7473'6f68'6365;  // "echost02"
 constexpr std::size_t kSumIndex = 1;
 constexpr std::size_t kCountIndex = 2;
 
@@ -116,6 +117,16 @@ PlanPosition read_position(Reader& reader) {
   position.iterations = reader.next();
   position.batches = reader.next();
   position.feed_all = true;
+  position.segment = {.passes = reader.next(),
+                      .items = reader.next(),
+                      .parts = reader.next(),
+                      .taken = reader.next(),
+                      .alike = reader.next() != 0};
+  const WordSpan streams = reader.next_list();
+  require(streams.size() % 3 == 0, kForged);
+  for (std::size_t i = 0; i < streams.size(); i += 3) {
+    position.segment.streams.push_back({.iterations = streams[i], .uses = streams[i + 1], .more = streams[i + 2]});
+  }
   const WordSpan passes = reader.next_list();
   require(passes.size() % 2 == 0, kForged);
   for (std::size_t i = 0; i < passes.size(); i += 2) {
@@ -205,13 +216,17 @@ unsigned char* Buffer::save(std::size_t& size_bytes, std::uint64_t& taken) {
   core_->set_halted(true);
   const std::unique_ptr<EchoBuffer, decltype(resume)> halted(core_.get(), resume);  // also after an exception
   std::vector<Unspent> items;
-  const Plan& plan = core_->inspect(items, {});
-  const PlanPosition at = plan.position();
-  taken = plan.fed();
+  const PlanPosition at = core_->inspect(items, {}, iterations_, batches_);
+  taken = at.taken();
 
   Words words{kStateMagic, 0, 0};
   add_list(words, fingerprint());
   words.insert(words.end(), {at.epoch, at.extent.items, at.open_items, at.ended ? 1U : 0U, iterations_, batches_});
+  const auto& [ended, before, parts, taken_before, alike, streams] = at.segment;
+  words.insert(words.end(), {ended, before, parts, taken_before, alike ? 1U : 0U, 3 * streams.size()});
+  for (const Crossing& stream : streams) {
+    words.insert(words.end(), {stream.iterations, stream.uses, stream.more});
+  }
   words.push_back(2 * at.passes.size());
   for (const PassRun& run : at.passes) {
     words.insert(words.end(), {run.passes, run.items});
@@ -325,7 +340,7 @@ void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
   core->resume(replay);
   iterations_ = position.iterations;
   batches_ = position.batches;
-  taken = replay.plan().fed();
+  taken = replay.plan().taken();
   if (position.ended) {
     core->close();
   }

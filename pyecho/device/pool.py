@@ -204,12 +204,15 @@ class DeviceEcho:
 
     # ------------------------------------------------------------ states
 
-    def state(self, *, payload: bool, with_held: bool) -> dict[str, Any]:
+    def state(
+        self, *, payload: bool, with_held: bool, taken: tuple[int, int] | None = None
+    ) -> dict[str, Any]:
         """Return where the pool stands, with the examples that wait for it."""
         if self._failure is not None:
             raise EchoError("the source has raised an exception; no state can repeat that")
         staged = self._staging.native_state(payload=payload, with_held=with_held)
-        state = self.plan.state(payload=payload)
+        iterations, batches = taken or (self._iterations, self._delivered + self._dropped)
+        state = self.plan.state(payload=payload, iterations=iterations, batches=batches)
         state |= {name: staged[name] for name in ("held", "held_row") if with_held}
         state |= {"iterations": self._iterations, "delivered": self._delivered}
         state["batches"] = self._delivered + self._dropped
@@ -217,6 +220,7 @@ class DeviceEcho:
             return state
         numbers, slots = state.pop("items")
         fed = state["open_items"] + sum(count * items for count, items in state["passes"])
+        fed -= (state["segment"] or [0, 0])[1]  # numbers count from there
         count = len(staged["numbers"])
         # After a state that had the last item, the staging has an end that the plan knows.
         ends = with_ends([None] * count, staged, staged["iterations"])

@@ -118,16 +118,20 @@ class HostEcho:
         """Return an item that was held when a state was taken."""
         return held
 
-    def state(self, *, payload: bool, with_held: bool) -> dict[str, Any]:
+    def state(
+        self, *, payload: bool, with_held: bool, taken: tuple[int, int] | None = None
+    ) -> dict[str, Any]:
         """Return where the stage stands."""
-        state = self.native_state(payload=payload, with_held=with_held)
+        state = self.native_state(payload=payload, with_held=with_held, taken=taken)
         if payload:
             state["unspent"] = self._unspent_state(state)
         return state
 
-    def native_state(self, *, payload: bool, with_held: bool) -> dict[str, Any]:
+    def native_state(
+        self, *, payload: bool, with_held: bool, taken: tuple[int, int] | None = None
+    ) -> dict[str, Any]:
         """Return where the stage stands, with its items as it tells of them."""
-        state: dict[str, Any] = self.stage._state(payload=payload, with_held=with_held)
+        state: dict[str, Any] = self.stage._state(payload=payload, with_held=with_held, taken=taken)
         return state
 
     def _unspent_state(self, state: dict[str, Any]) -> dict[str, Any]:
@@ -238,9 +242,11 @@ class ExampleEcho(HostEcho):
     def _whole(self, held: Any) -> Any:
         return held_nest(held, self.spec)
 
-    def native_state(self, *, payload: bool, with_held: bool) -> dict[str, Any]:
+    def native_state(
+        self, *, payload: bool, with_held: bool, taken: tuple[int, int] | None = None
+    ) -> dict[str, Any]:
         """Return where the stage stands, with its items as it tells of them."""
-        state = super().native_state(payload=payload, with_held=with_held)
+        state = super().native_state(payload=payload, with_held=with_held, taken=taken)
         if with_held:
             state["held"] = held_state(state["held"], self.spec, self._adapter)
         return state

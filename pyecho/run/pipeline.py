@@ -51,7 +51,9 @@ class Echo(Protocol):
     def take(self) -> Any:
         """Return the next batch or item; raise `StopIteration` at the end of an iteration."""
 
-    def state(self, *, payload: bool, with_held: bool) -> dict[str, Any]:
+    def state(
+        self, *, payload: bool, with_held: bool, taken: tuple[int, int] | None = None
+    ) -> dict[str, Any]:
         """Return where the node stands, as `_core.Stage._state`, and its items in host memory."""
 
     def stats(self) -> dict[str, int]:
@@ -153,15 +155,17 @@ class Pipeline:
         `with_held`: the source has a state of its own, and the feeder is paused as well.
         """
         saved = self.adapter.saved
-        state = self.echo.state(payload=payload, with_held=with_held)
+        last = self.links[-1].queue._state(payload=False, with_held=False) if self.links else None
+        taken = None if last is None else (last["iterations"], last["delivered"])
+        state = self.echo.state(payload=payload, with_held=with_held, taken=taken)
         state["decisions"] = saved(state["decisions"])
         if payload:
             state["links"] = {link.name: link.state(saved) for link in self.links}
             return state
         # Batches ahead of the consumer are made again.
-        consumed = self.consumed._state(payload=False, with_held=False)
-        taken = {"iterations": consumed["iterations"], "delivered": consumed["delivered"]}
-        return state | taken | {"batches": consumed["delivered"]}
+        last = last or state
+        taken_there = {"iterations": last["iterations"], "delivered": last["delivered"]}
+        return state | taken_there | {"batches": last["delivered"]}
 
     def stats(self) -> EchoStats:
         """Return counts and times so far."""

@@ -27,8 +27,10 @@ def state_of(run: Run, payload: bool) -> dict[str, Any]:
         raise EchoError("the source and augment cannot take a state of the loader they serve")
     lists = run.engine.wiring.lists
     following = run.epoch if run.flow is None else None
+    found = _found(run, payload)
+    # After the position, of which it is to know all passes: the source may be read meanwhile.
     order = run.source.order(following) if run.saved is None else run.saved.order
-    return _found(run, payload) | {"lists": None if lists is None else list(lists), "order": order}
+    return found | {"lists": None if lists is None else list(lists), "order": order}
 
 
 def _found(run: Run, payload: bool) -> dict[str, Any]:
@@ -90,10 +92,11 @@ def saved_now(
     position = position_of(native, flow.saved.at.epoch, items, uses)
     if payload:
         return {"position": position} | {name: native[name] for name in PAYLOAD if name in native}
-    alike = all(each == items for _, each in native["passes"])
+    alike = native["segment"] is None or native["segment"][4]
+    alike = alike and all(each == items for _, each in native["passes"])
     if items is None or not alike or native["open_items"] > items:
         return {"position": position}
-    position |= {"passes": None, "open_items": 0, "ended": False}
+    position |= {"segment": None, "passes": None, "open_items": 0, "ended": False}
     if config.wiring.ranks == 1 and config.shards is None:
         return {"position": position}
     position["items"] = None  # of this rank

@@ -172,7 +172,7 @@ class DataLoaderSource(Iterable):
                 f"the state has {len(begin)} generators of the DataLoader's samplers, which have "
                 f"{len(given)}"
             )
-        self._first_known = 0
+        self._first_known, self._drawn_to_end = 0, -1
         for generator, state in zip(given, begin, strict=True):
             _restore(generator, state)
         self._remember(epoch, begin)
@@ -269,7 +269,8 @@ class _Lists(Iterator[Any]):
     ) -> None:
         self._draw = draw
         self._keep = keep
-        self._drawn = drawn  # called at the end
+        self._drawn = drawn  # called at the end, once
+        self._is_over = False
         self._by_row = by_row
         self._lists: Iterator[Any] | None = None
         self._looked: list[Any] = []
@@ -290,7 +291,9 @@ class _Lists(Iterator[Any]):
                 if self._by_row:
                     self.sizes.append(self.row - begin)
                 return each
-        self._drawn()
+        if not self._is_over:
+            self._drawn()
+        self._is_over = True
         raise StopIteration
 
     def look(self) -> None:

@@ -18,6 +18,7 @@ from pyecho.state.position import (
     LAST_END,
     VERSION,
     Position,
+    Segment,
     Snapshot,
     Unspent,
     Varied,
@@ -27,7 +28,7 @@ from pyecho.state.walk import MOST, Loaded, digest, is_named, is_scalar, plain, 
 
 MOST_EPOCHS = 2**63
 MOST_RANKS = 2**20
-MOST_EMPTY_PASSES = 2**20  # replaying them takes time, and no use ends it
+MOST_EMPTY_PASSES = 2**28  # replaying them takes time, and no use ends it
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,9 @@ def _snapshot_of(state: Loaded, ranks: int, config: Config) -> Snapshot:
     if state["unspent"].value is not None:
         if at.passes is None:
             raise CheckpointError("the state holds items and not the passes they are of")
-        unspent = _unspent_of(state["unspent"], _items_in(at.passes) + at.open_items, config)
+        before = 0 if at.segment is None else at.segment[1]
+        total = _items_in(at.passes) + at.open_items - before
+        unspent = _unspent_of(state["unspent"], total, config)
     return Snapshot(
         at=at,
         unspent=unspent,
@@ -154,7 +157,8 @@ def _position_of(position: Loaded, ranks: int, config: Config, *, delivered_only
     counts = {name: position[name].count() for name in names}
     items, uses = (position[name].count_or_none() for name in ("items", "uses"))
     ended, open_items = position["ended"].of(bool), counts["open_items"]
-    passes = None
+    passes, segment = None, _segment_of(position["segment"], config)
+    _require(position["passes"].value is not None or segment is None, "segment")
     if position["passes"].value is not None:
         passes = _passes_of(position["passes"], config)
         total = _items_in(passes) + open_items
@@ -171,6 +175,7 @@ def _position_of(position: Loaded, ranks: int, config: Config, *, delivered_only
         epoch=position["epoch"].count(MOST_EPOCHS),
         items=items,
         uses=uses,
+        segment=segment,
         passes=passes,
         ended=ended,
         decisions=decisions,
@@ -189,6 +194,18 @@ def _passes_of(passes: Loaded, config: Config) -> list[tuple[int, int]]:
     _require(all(count >= 1 for count, _ in found), "passes")
     _require(all(items or count <= MOST_EMPTY_PASSES for count, items in found), "passes")
     return found
+
+
+def _segment_of(segment: Loaded, config: Config) -> Segment | None:
+    if segment.value is None:
+        return None
+    *counts, alike, streams = segment.each(6)
+    passes, items, parts, taken = (each.count() for each in counts)
+    crossings = []
+    for stream in streams.each(config.streams):
+        iterations, uses, more = (each.count() for each in stream.each(3))
+        crossings.append((iterations, uses, more))
+    return passes, items, parts, taken, alike.of(bool), crossings
 
 
 def _items_in(passes: list[tuple[int, int]]) -> int:

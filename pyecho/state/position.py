@@ -15,6 +15,7 @@ items that the consumer has not had to their last use. `pyecho.state.check` read
             "epoch",                   # the first of them
             "items", "uses",           # of a pass on one rank, see `pyecho.run.extent`
             "iterations", "batches", "delivered",  # taken from the stage that reads
+            "segment",                 # that is planned first; None: the run's beginning
             "passes",                  # [[passes, items of each], ...]; None: as long as the source
             "open_items", "ended",     # known of the next pass; no pass follows
             "decisions",               # of an adaptive factor, also ahead of the consumer
@@ -44,12 +45,19 @@ import numpy as np
 from pyecho._core import CheckpointError
 from pyecho.config import Config
 
-VERSION = 2
+VERSION = 3
 
-MOST_PASSES = 2**20
+MOST_PASSES, MOST_TOLD = 2**40, 2**61
+"""Of passes that are as long as the source, and of their items together."""
 
 BATCH, END, LAST_END = 0, 1, 2
 """Kinds of what a link has made ahead: [BATCH, batch, *info], the end of an iteration, the last."""
+
+
+Segment = tuple[int, int, int, int, bool, list[tuple[int, int, int]]]
+"""Where a segment begins (csrc/core/plan/segments.hpp): passes before it, items of the next one
+before it, joints in that, all items, if the passes were as long as told, and for each stream its
+iterations, uses, and items that got one more use."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +71,7 @@ class Position:
     batches: int = 0
     delivered: int = 0
     min_rows: int = 1  # of the batches that `batches` counts
+    segment: Segment | None = None
     passes: list[tuple[int, int]] | None = field(default_factory=list)
     open_items: int = 0
     ended: bool = False
@@ -81,13 +90,16 @@ class Position:
                 "the state was taken of a source that tells its length, and this one does not"
             )
         flows = config.steps_per_epoch is not None
-        passes = MOST_PASSES if flows else max(1, (config.epochs or 1) - self.epoch)
+        most = min(MOST_PASSES, MOST_TOLD // length) if length else 1
+        passes = most if flows else max(1, (config.epochs or 1) - self.epoch)
         return replace(self, items=length, passes=[(passes, length)], ended=not flows)
 
     def located(self, numbers: list[int]) -> Iterator[tuple[int, int]]:
         """Yield the pass of each item, counted from 0, and its index there; they are ascending."""
         runs = iter([*(self.passes or []), (1, 2**62)])
         first, begin, (count, length) = 0, 0, next(runs)
+        if self.segment is not None:
+            first, begin = self.segment[0], -self.segment[1]
         for number in numbers:
             while number >= begin + count * length:
                 first, begin = first + count, begin + count * length
@@ -164,7 +176,16 @@ def options_of(config: Config) -> dict[str, Any]:
 
 def position_of(native: Any, epoch: int, items: int | None, uses: int | None) -> dict[str, Any]:
     """Return the position that a state holds; `native`: what a native stage or plan tells."""
-    names = ("iterations", "batches", "delivered", "passes", "open_items", "ended", "decisions")
+    names = [
+        "iterations",
+        "batches",
+        "delivered",
+        "segment",
+        "passes",
+        "open_items",
+        "ended",
+        "decisions",
+    ]
     return {"epoch": epoch, "items": items, "uses": uses} | {name: native[name] for name in names}
 
 
@@ -204,7 +225,8 @@ def with_ends(items: list[Any], queue: dict[str, Any], iterations: int) -> list[
     `queue`: the state of the stage (see `_core.Stage._state`). `iterations`: taken from it.
     """
     passes = queue["passes"]
-    ahead = sum(count for count, _ in passes) - iterations
+    ended = sum(count for count, _ in passes) + (queue["segment"] or [0])[0]
+    ahead = ended - iterations
     last_first = chain.from_iterable(repeat(length, count) for count, length in reversed(passes))
     index, end = len(items) - queue["open_items"], LAST_END if queue["ended"] else END
     for length in islice(last_first, ahead):

@@ -205,7 +205,7 @@ std::vector<std::vector<std::byte>> rows_in_trouble(std::uint32_t threads, unsig
     for (Outcome outcome = Outcome::kOk; outcome == Outcome::kOk;) {
       try {
         buffer.set_halted(true);
-        static_cast<void>(buffer.inspect(unspent, {}));
+        static_cast<void>(buffer.inspect(unspent, {}, 0, 0));
       } catch (const std::bad_alloc&) {
       }
       buffer.set_halted(false);

@@ -28,6 +28,9 @@ Case random_case(Xoshiro256& random) {
   config.leaves = random.below(2) == 0 ? kItemLeaves : kLongItemLeaves;
   config.plan.batch_size = 1 + random.below(random.below(2) == 0 ? 4 : 40);
   config.plan.unique_in_batch = random.below(3) == 0;
+  if (random.below(2) == 0) {
+    config.plan.segment_uses = 1 + random.below(100);
+  }
   config.plan.capacity =
       random.below(4) == 0 && !config.plan.unique_in_batch ? 1 : config.plan.batch_size + random.below(50);
   config.plan.factor = kFactors[random.below(7)];
@@ -53,7 +56,7 @@ std::string describe(const Case& test) {
   return testing::PrintToString(test.passes) + " items, rows " + std::to_string(config.plan.batch_size) +
          ", capacity " + std::to_string(config.plan.capacity) + ", factor " + std::to_string(config.plan.factor) +
          ", prefetch " + std::to_string(config.prefetch) + ", threads " + std::to_string(config.threads) + ", steps " +
-         std::to_string(config.steps) +
+         std::to_string(config.steps) + ", segment_uses " + std::to_string(config.plan.segment_uses) +
          (config.leaves[1].slot_bytes == kLongItemLeaves[1].slot_bytes ? ", long items" : "") +
          (config.plan.unique_in_batch ? ", unique" : "") + (config.programs.empty() ? "" : ", items kept");
 }

@@ -58,10 +58,15 @@ TEST(EchoQueue, emits_its_plan_in_every_epoch_whatever_the_timing) {
     for (const double factor : {1.0, 2.5, 100.0}) {
       for (const Passes& passes : {Passes{0}, {1}, {70}, {20, 0, 30}}) {
         for (const std::uint64_t steps : {0U, 25U}) {
-          const PlanConfig config{
-              .capacity = capacity, .slots = capacity, .factor = factor, .seed = 5, .iteration_uses = steps};
-          EchoQueue queue(
-              {.plan = {.capacity = capacity, .factor = factor, .seed = 5}, .steps = steps, .prefetch = capacity});
+          const PlanConfig config{.capacity = capacity,
+                                  .slots = capacity,
+                                  .factor = factor,
+                                  .seed = 5,
+                                  .iteration_uses = steps,
+                                  .segment_uses = 60};
+          EchoQueue queue({.plan = {.capacity = capacity, .factor = factor, .seed = 5, .segment_uses = 60},
+                           .steps = steps,
+                           .prefetch = capacity});
           for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
             Plan plan(config);
             plan.begin(epoch, {});

@@ -10,6 +10,7 @@ from delays import dawdling
 from drivers import length_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from segments import segments_of
 
 import pyecho
 from pyecho import _core
@@ -69,7 +70,7 @@ def expected_iterations(items, arguments, form, first, count):
     return made
 
 
-configurations_keys = ("factor", "capacity", "unique_in_batch", "drop_last", "seed")
+configurations_keys = ["factor", "capacity", "unique_in_batch", "drop_last", "seed", "segment_uses"]
 
 
 def uses_in(batch, info, *, whole):
@@ -102,27 +103,41 @@ def uses_in(batch, info, *, whole):
     prefetch=st.integers(1, 5),
     workers=st.sampled_from([None, None, 0, 1, 3]),
     collate=st.booleans(),
+    segment_uses=st.sampled_from([None, None, 1, 30, 100]),
 )
 def test_loader_emits_what_the_model_says(
-    items, form, configuration, epoch, epochs, steps, count, threads, prefetch, workers, collate
+    items,
+    form,
+    configuration,
+    epoch,
+    epochs,
+    steps,
+    count,
+    threads,
+    prefetch,
+    workers,
+    collate,
+    segment_uses,
 ):
     batches = configuration["batch_size"] is not None
     arguments = configuration | {"epochs": epochs, "steps_per_epoch": steps}
     if not batches and form in CUT:
         form = "list"
-    expected = expected_iterations(items, arguments, form, epoch, count)
-    loader = pyecho.EchoLoader(
-        source_of(form, items),
-        shuffle_buffer=arguments.pop("capacity"),
-        **arguments,
-        unbatch=form in CUT,
-        threads=threads,
-        prefetch=prefetch,
-        augment=None if workers is None else lambda batch, rng: batch,
-        augment_workers=workers or 0,
-        collate_fn=list if collate and batches and form not in (*CUT, "arrays") else None,
-        with_info=True,
-    )
+    plan = arguments | {"segment_uses": segment_uses}
+    expected = expected_iterations(items, plan, form, epoch, count)
+    with segments_of(segment_uses):
+        loader = pyecho.EchoLoader(
+            source_of(form, items),
+            shuffle_buffer=arguments.pop("capacity"),
+            **arguments,
+            unbatch=form in CUT,
+            threads=threads,
+            prefetch=prefetch,
+            augment=None if workers is None else lambda batch, rng: batch,
+            augment_workers=workers or 0,
+            collate_fn=list if collate and batches and form not in (*CUT, "arrays") else None,
+            with_info=True,
+        )
     loader.set_epoch(epoch)
     emitted = []
     for _ in expected:

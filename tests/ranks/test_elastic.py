@@ -5,6 +5,7 @@ import random
 
 import numpy as np
 import pytest
+from segments import segments_of
 from worlds import Told, global_batches, loader_of, numbers_of, run_world
 
 from pyecho import Adaptive, CheckpointError
@@ -52,6 +53,11 @@ def check(case):
         length = length // SHARDS * SHARDS
     options |= {"factor": draw.choice([1, 2, 1.5, 3]), "seed": draw.randrange(9)}
     items = list(range(length))
+    with segments_of(draw.choice([None, 20, 100])):
+        check_chain(draw, items, options)
+
+
+def check_chain(draw, items, options):
     whole, _ = go_on(1, None, 10**6, items, **options)
     taken, state = [], None
     for size in (draw.choice([2, 3]), 1, draw.choice([6, 4]), 2, 3, 1):

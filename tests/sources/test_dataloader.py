@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from segments import segments_of
 from torch.utils.data import DataLoader, RandomSampler, WeightedRandomSampler
 
 import pyecho
@@ -107,12 +108,14 @@ def test_resume_with_another_seed_is_exact(make, options):
     options=st.sampled_from(list(OPTIONS.values())),
     factor=st.sampled_from([1, 2, 2.5]),
     stops=st.lists(st.tuples(st.integers(1, 25), st.booleans()), max_size=5),
+    segment_uses=st.sampled_from([None, 20, 60]),
 )
 @settings(max_examples=CHAINS, deadline=None)
-def test_chain_of_resumes_is_the_run(make, options, factor, stops):
+def test_chain_of_resumes_is_the_run(make, options, factor, stops, segment_uses):
     def loader(seed):
         torch.manual_seed(seed)
-        return pyecho.torch.EchoLoader(make(Rows()), factor, with_info=True, **options)
+        with segments_of(segment_uses):
+            return pyecho.torch.EchoLoader(make(Rows()), factor, with_info=True, **options)
 
     running = loader(0)
     expected = list(itertools.chain.from_iterable(epochs(running)))
@@ -128,6 +131,23 @@ def test_chain_of_resumes_is_the_run(make, options, factor, stops):
     found += [plain(each) for _ in range(epoch, 3) for each in running]
     running.close()
     assert found[: len(expected)] == expected
+
+
+def test_look_at_a_pass_that_has_ended_moves_no_generator_of_the_user():
+    options = {"batch_size": 4, "unbatch": True, "shuffle_buffer": 40, "epochs": 12}
+    options |= {"seed": 1, "threads": 0}
+    _, loader = loader_of(with_own_generator, 0, options)
+    expected = list(map(plain, itertools.chain.from_iterable(itertools.repeat(loader, 4))))
+    found, state = [], None
+    for seed, count in enumerate([20, 20, 60]):
+        _, loader = loader_of(with_own_generator, seed, options)
+        if state is not None:
+            loader.load_state_dict(state)
+        running = itertools.chain.from_iterable(itertools.repeat(loader, 4))
+        found += map(plain, itertools.islice(running, count))
+        state = loader.state_dict(payload=seed > 0)
+        loader.close()
+    assert found == expected[:100]
 
 
 @pytest.mark.slow

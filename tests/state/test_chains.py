@@ -5,6 +5,7 @@ import random
 
 import pytest
 from resuming import END, ONE_SHOT, SOURCES, STATEFUL, Consumer, Scenario
+from segments import segments_of
 
 torchdata = pytest.importorskip("torchdata")
 
@@ -46,6 +47,12 @@ def resumed(consumer, scenario, draw):
 def chain(seed):
     """Return what is wrong with a random chain of resumes, None if it is right."""
     scenario, draw = Scenario(seed, forms=FORMS, evened=True), random.Random(seed + 1)
+    with segments_of(draw.choice([None, None, 15, 60])):
+        return chain_of(scenario, draw, seed)
+
+
+def chain_of(scenario, draw, seed):
+    """Return the same of a scenario."""
     consumer = Consumer(scenario.loader(draw))
     whole = consumer.take_all(scenario.iterations)
     consumer.loader.close()

@@ -145,3 +145,16 @@ def test_what_was_left_ends_with_its_loader():
     loader.close()
     with pytest.raises(pyecho.Closed):
         loader.state_dict()
+
+
+@pytest.mark.parametrize("payload", [True, False])
+@pytest.mark.parametrize("factor", [1, pyecho.Adaptive(3)])
+def test_state_after_the_last_step_goes_on_though_no_item_follows_yet(factor, payload):
+    def loader():
+        options = {"batch_size": 3, "shuffle_buffer": 6, "steps_per_epoch": 6}
+        return pyecho.EchoLoader(Yielding(), factor, **options)
+
+    with loader() as first, loader() as second:
+        assert sum(1 for _ in itertools.islice(first, 6)) == 6
+        second.load_state_dict(first.state_dict(payload=payload))
+        assert sum(1 for _ in second) == 6

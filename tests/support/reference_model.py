@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from itertools import chain, count, starmap, tee
-from typing import NamedTuple
+from itertools import count, starmap, tee
+from typing import Any, NamedTuple
 
 MASK = 2**64 - 1
 GOLDEN_GAMMA = 0x9E3779B97F4A7C15
-DRAW_STREAM, FACTOR_STREAM = 1, 2
+OVER = object()
+DRAW_STREAM, FACTOR_STREAM, SEGMENT_STREAM = 1, 2, 5
 
 
 class Use(NamedTuple):
@@ -128,10 +129,34 @@ def uses_of_items(
 # ---------------------------------------------------------------- in which order
 
 
-def with_end(uses: Iterable[int]) -> Iterator[tuple[int | None, int]]:
-    """Yield every item of a pass with its uses, then None for the end."""
-    yield from enumerate(uses)
-    yield None, 0
+class Joint(NamedTuple):
+    """The end of a segment: the pass that follows or goes on, and how many joints it has so far."""
+
+    number: int
+    parts: int
+
+
+def events(
+    passes: Iterable[Iterable[int]], epoch: int, items: float, told: int | None, within: bool
+) -> Iterator[tuple[int, int] | Joint | None]:
+    """Yield every item of each pass with its uses, None for the end of the pass, and the joints.
+
+    A segment ends with a pass, once it has so many items, and within a pass after every multiple.
+    `told`: items of a pass, if its uses tell them. `within`: joints may be within passes.
+    """
+    since: float = 0  # items of the segment
+    for number, uses in enumerate(map(list, passes), epoch):
+        if since >= items:
+            yield Joint(number, 0)
+            since = 0
+        for item in range(max(len(uses), told or 0)):
+            if within and item and item % items == 0 and item < (told or math.inf):
+                yield Joint(number, int(item // items))
+                since = -item
+            if item < len(uses):
+                yield item, uses[item]
+        yield None
+        since += max(1, told or len(uses))
 
 
 class Stream:
@@ -139,17 +164,16 @@ class Stream:
 
     Parameters
     ----------
-    passes
-        The uses of each item of each pass.
+    source
+        Items and their uses, ends of passes, and joints, as `events` yields them.
     steps
         Uses of an iteration; None: those of a pass.
     """
 
-    def __init__(
-        self, passes: Iterable[Iterable[int]], capacity: int, seed: int, steps: int | None
-    ) -> None:
-        self.source = chain.from_iterable(map(with_end, passes))
-        self.next = next(self.source, None)
+    def __init__(self, source: Iterator[Any], capacity: int, seed: int, steps: int | None) -> None:
+        self.source = source
+        self.next = next(source, OVER)
+        self.joint: Joint | None = None  # since which no item was admitted
         self.capacity = capacity
         self.seed = seed
         self.steps = steps
@@ -183,22 +207,32 @@ class Stream:
     def finished(self) -> bool:
         """Return True if no iteration follows."""
         over = self.steps is not None or self.iteration + 1 == len(self.pass_ends)
-        return self.next is None and not self.resident and over
+        return self.next is OVER and not self.resident and over
 
     def admit(self) -> None:
         """Take items from the source until the pool is full or the source has ended."""
-        while self.next is not None:
-            item, uses = self.next
-            if item is None:
+        while self.next is not OVER:
+            if self.next is None:
                 self.pass_ends.append(self.admitted)
-            elif len(self.resident) == self.capacity:
+            elif isinstance(self.next, Joint) and not self.resident:
+                self.joint = self.next
+            elif isinstance(self.next, Joint) or len(self.resident) == self.capacity:
                 return
             else:
+                self.begin_segment()
+                item, uses = self.next
                 self.resident.add(len(self.items))
                 self.entries += [len(self.items)] * uses
                 self.items.append([item, uses, 0])
                 self.admitted += uses
-            self.next = next(self.source, None)
+            self.next = next(self.source, OVER)
+
+    def begin_segment(self) -> None:
+        """After a joint, draw from other numbers, but for an iteration that begins there too."""
+        if self.joint is not None and (self.steps is not None or self.joint.parts):
+            key = stream_key(self.seed, self.joint.number, SEGMENT_STREAM)
+            self.random = Xoshiro256(mix64((key + self.joint.parts * GOLDEN_GAMMA) & MASK))
+        self.joint = None
 
     def draw(self, unique: bool) -> Use | None:
         """Choose among all entries; None if none is left in the iteration or for the batch."""
@@ -244,6 +278,7 @@ def iterations(
     shards: int | None = None,
     rank: int = 0,
     ranks: int = 1,
+    segment_uses: int | None = None,
 ) -> Iterator[list[list[Use]]]:
     """Yield the batches of each iteration of a rank over passes that flow into each other.
 
@@ -259,6 +294,8 @@ def iterations(
         True if the number of items is known before a pass is read.
     shards
         Streams of the whole run, every ranks-th of which is on this rank; None: one for each rank.
+    segment_uses
+        Uses of a stream in a segment; None: the run has only one.
     """
     count_here = (shards or ranks) // ranks
 
@@ -274,8 +311,12 @@ def iterations(
                 own_factor = uses // count_here / own
             return uses_of_items(own, own_factor, own_seed, number, known, shards is not None)
 
+        items = math.inf if segment_uses is None else math.ceil(segment_uses / factor)
+        if unique_in_batch and steps is not None:
+            items = math.inf
+        told = None if uses is None else math.ceil(uses // count_here / factor)
         return Stream(
-            map(uses_of, passes, count(epoch)),
+            events(map(uses_of, passes, count(epoch)), epoch, items, told, not unique_in_batch),
             max(1, capacity) // count_here,
             own_seed,
             None if steps is None else steps * batch_size // count_here,

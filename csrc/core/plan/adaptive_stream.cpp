@@ -6,11 +6,11 @@
 #include <utility>
 
 namespace pyecho {
-void AdaptiveStream::begin(std::uint64_t epoch, const Extent& extent) {
+void AdaptiveStream::begin(const StreamBegin& from, const Extent& extent) {
   if (extent.uses != kUnknown) {
     throw std::invalid_argument("with an adaptive factor the source's speed decides the uses of a pass");
   }
-  Stream::begin(epoch, extent);
+  Stream::begin(from, extent);
   pool_.clear();
   state_ = Deciding::kNotBegun;
   taken_ = 0;
@@ -18,7 +18,7 @@ void AdaptiveStream::begin(std::uint64_t epoch, const Extent& extent) {
   least_uses_.clear();
   iteration_begin_ = 0;
   decisions_.clear();
-  const auto log = config_.replay.find(epoch);
+  const auto log = config_.replay.find(from.epoch);
   replay_ = log == config_.replay.end() ? Decisions() : log->second;
 }
 

@@ -24,7 +24,7 @@ class AdaptiveStream final : public Stream {
  public:
   explicit AdaptiveStream(const PlanConfig& config) : Stream(config), pool_(config) {}
 
-  void begin(std::uint64_t epoch, const Extent& extent) override;
+  void begin(const StreamBegin& from, const Extent& extent) override;
   // After begin(): takes these decisions again, and those of PlanConfig::replay if they go on longer.
   void replay(Decisions decisions);
 

@@ -1,5 +1,6 @@
 #include "core/plan/echo_factor.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -38,22 +39,42 @@ void EchoFactor::begin_pass(std::uint64_t seed, std::uint64_t pass, std::uint64_
   given_ = 0;
 }
 
+std::uint64_t EchoFactor::first_place() const noexcept {
+  return static_cast<std::uint64_t>(unit_at(key_, 0) * static_cast<double>(items_));
+}
+
 bool EchoFactor::next_gets_more() noexcept {
   const std::uint64_t index = index_++;
+  const bool is_known = items_ != kUnknown && index < items_;
   bool more = false;
-  if (items_ != kUnknown && index < items_) {
-    if (even_) {
-      const auto first = static_cast<std::uint64_t>(unit_at(key_, 0) * static_cast<double>(items_));
-      const std::uint64_t place = (first + index) % items_;
-      return more_among(place + 1) > more_among(place);
-    }
+  if (is_known && !even_) {
     const auto left = static_cast<double>(items_ - index);
     more = unit_at(key_, index) * left < static_cast<double>(more_among(items_) - given_);
   } else {
-    more = more_among(index + 1) > more_among(index);
+    const std::uint64_t place = is_known ? (first_place() + index) % items_ : index;
+    more = more_among(place + 1) > more_among(place);
   }
   given_ += more ? 1 : 0;
   return more;
+}
+
+std::uint64_t EchoFactor::more_before(std::uint64_t items) const noexcept {
+  if (!fractional_ || items_ == kUnknown) {
+    return more_among(items);
+  }
+  const std::uint64_t known = std::min(items, items_);
+  const std::uint64_t beyond = more_among(items) - more_among(known);
+  if (even_) {
+    const std::uint64_t first = first_place();
+    return more_among(std::min(first + known, items_)) - more_among(first) +
+           more_among(std::max(first + known, items_) - items_) + beyond;
+  }
+  EchoFactor from_begin = *this;
+  from_begin.skip(0, 0);
+  for (std::uint64_t item = 0; item < known; ++item) {
+    static_cast<void>(from_begin.next_gets_more());
+  }
+  return from_begin.given_ + beyond;
 }
 
 }  // namespace pyecho

@@ -29,6 +29,15 @@ class EchoFactor {
   // PlanConfig::kMaxUses times as many, or kUnknown: uses_of_pass(). A pass that turns out longer than `items` still
   // has the exact total; a shorter one may miss it.
   void begin_pass(std::uint64_t seed, std::uint64_t pass, std::uint64_t items, std::uint64_t uses = kUnknown) noexcept;
+  // Goes on after `items` items, of which `more` got one more use. Call after begin_pass().
+  void skip(std::uint64_t items, std::uint64_t more) noexcept {
+    index_ = items;
+    given_ = more;
+  }
+  // Returns how many of the first `items` items of the pass get one more use. Takes time if they are chosen at random.
+  [[nodiscard]] std::uint64_t more_before(std::uint64_t items) const noexcept;
+  // Returns how many items of the pass got one more use so far.
+  [[nodiscard]] std::uint64_t given() const noexcept { return given_; }
   // Returns the number of uses of the next item.
   [[nodiscard]] std::uint32_t next() noexcept { return whole_ + (fractional_ && next_gets_more() ? 1U : 0U); }
 
@@ -46,6 +55,8 @@ class EchoFactor {
  private:
   void set(double factor, std::uint64_t whole) noexcept;
   [[nodiscard]] bool next_gets_more() noexcept;
+  // Returns the item from which more uses are spread evenly, of known ones.
+  [[nodiscard]] std::uint64_t first_place() const noexcept;
   // Returns how many of the first `items` items get one more use.
   [[nodiscard]] std::uint64_t more_among(std::uint64_t items) const noexcept {
     return uses_of_pass(items) - items * whole_;

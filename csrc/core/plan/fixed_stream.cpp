@@ -6,7 +6,7 @@
 
 namespace pyecho {
 
-void FixedStream::begin(std::uint64_t epoch, const Extent& extent) {
+void FixedStream::begin(const StreamBegin& from, const Extent& extent) {
   if (extent.uses != kUnknown) {
     if (extent.items == kUnknown || extent.items == 0 || extent.uses < extent.items) {
       throw std::invalid_argument("a pass of " + std::to_string(extent.items) + " items cannot have " +
@@ -16,8 +16,8 @@ void FixedStream::begin(std::uint64_t epoch, const Extent& extent) {
       throw std::invalid_argument("an item has fewer than 2^32 - 1 uses");
     }
   }
-  Stream::begin(epoch, extent);
-  admitted_uses_ = 0;
+  Stream::begin(from, extent);
+  admitted_uses_ = lead_;
   pool_.clear();
   const std::uint64_t uses = std::min<std::uint64_t>(config_.capacity, extent.items) * input_.most_uses();
   if (uses >= PlanConfig::kMaxUses) {
@@ -31,7 +31,9 @@ void FixedStream::begin(std::uint64_t epoch, const Extent& extent) {
 // Closes passes whose last item has been admitted.
 inline void FixedStream::close_passes() noexcept {
   while (input_.at_pass_end()) {
-    if (config_.iteration_uses == 0) {
+    if (ends_over_ > 0) {
+      --ends_over_;
+    } else if (config_.iteration_uses == 0) {
       iteration_ends_.push_back(admitted_uses_);
     }
     input_.close_pass();
@@ -46,6 +48,18 @@ inline void FixedStream::admit_next() {
   close_passes();
 }
 
+// Returns false if no item may be admitted before uses are drawn.
+inline bool FixedStream::may_admit() {
+  if (!input_.at_joint()) [[likely]] {
+    return true;
+  }
+  if (uses_left() > 0) {
+    return false;
+  }
+  cross();
+  return true;
+}
+
 // ---------------------------------------------------------------- output
 
 Outcome FixedStream::ready(bool /*awaited*/) {
@@ -55,16 +69,17 @@ Outcome FixedStream::ready(bool /*awaited*/) {
   if (uses_left_in_iteration() == 0) {
     // Timing must not decide whether an iteration of a fixed number of uses is the last, so wait for an item or the
     // end.
-    const bool known = config_.iteration_uses == 0 || pool_.uses_left() > 0 || input_.has_item() || input_.ended();
+    const bool known = config_.iteration_uses == 0 || uses_left() > 0 || input_.has_item() || input_.ended();
     return known ? Outcome::kEnd : Outcome::kEmpty;
   }
-  while (!pool_.full() && input_.has_item()) {
+  while (!pool_.full() && input_.has_item() && may_admit()) {
     admit_next();
   }
   if (exhausted()) {
     return Outcome::kEnd;
   }
-  return pool_.full() || input_.drained() ? Outcome::kOk : Outcome::kEmpty;
+  const bool draining = input_.drained() || (input_.at_joint() && uses_left() > 0);
+  return pool_.full() || draining ? Outcome::kOk : Outcome::kEmpty;
 }
 
 // Draws until `rows` is full, an item must be fed, the end of the iteration becomes known, or every entry is deferred.
@@ -72,7 +87,7 @@ std::uint32_t FixedStream::draw_some(std::span<Use> rows) {
   const bool draining = input_.drained();
   const std::size_t ends = iteration_ends_.size();
   return pool_.draw(rows, random_, [&] {
-    if (draining) {
+    if (draining || input_.at_joint()) {
       return true;
     }
     if (!input_.has_item()) {

@@ -13,7 +13,7 @@ class FixedStream final : public Stream {
  public:
   explicit FixedStream(const PlanConfig& config) : Stream(config), pool_(config) {}
 
-  void begin(std::uint64_t epoch, const Extent& extent) override;
+  void begin(const StreamBegin& from, const Extent& extent) override;
   Outcome ready(bool awaited) override;
   void end_batch() noexcept override { pool_.end_batch(); }
   void next_iteration() noexcept override {
@@ -26,7 +26,9 @@ class FixedStream final : public Stream {
 
  private:
   std::uint32_t draw_some(std::span<Use> rows) override;
-  [[nodiscard]] bool exhausted() const noexcept override { return input_.drained() && pool_.uses_left() == 0; }
+  [[nodiscard]] std::uint64_t uses_left() const noexcept { return pool_.uses_left() + lead_; }
+  [[nodiscard]] bool exhausted() const noexcept override { return input_.drained() && uses_left() == 0; }
+  [[nodiscard]] bool may_admit();
   void admit_next();
   void close_passes() noexcept;
 

@@ -10,6 +10,7 @@ namespace pyecho {
 namespace {
 
 constexpr std::size_t kPassRuns = 16;  // more are allocated on demand
+constexpr std::size_t kBases = 16;     // likewise
 
 // Returns the part of a number of uses that belongs to each stream.
 std::uint64_t share(std::uint64_t uses, std::uint64_t streams) {
@@ -54,7 +55,7 @@ PlanConfig of_stream(PlanConfig config, std::uint64_t stream) {
 
 }  // namespace
 
-Plan::Plan(const PlanConfig& config) : config_(config) {
+Plan::Plan(const PlanConfig& config) : config_(config), segments_(config) {
   for (std::uint32_t number = 0; number < std::max(1U, config.streams); ++number) {
     const PlanConfig of_one = of_stream(config, number);
     Turn turn;
@@ -70,6 +71,7 @@ Plan::Plan(const PlanConfig& config) : config_(config) {
   }
   numbers_.resize(config.slots);  // not before the configuration is checked
   passes_.reserve(kPassRuns);
+  bases_.reserve(kBases);
   begin(0, {});
 }
 
@@ -81,25 +83,89 @@ std::size_t Plan::size_bytes(const PlanConfig& config) {
   return config.slots * sizeof(std::uint64_t) + config.streams * (pool + input + ahead);
 }
 
-void Plan::begin(std::uint64_t epoch, const Extent& extent) {
+void Plan::begin(std::uint64_t epoch, const Extent& extent, const Segment& segment, std::uint64_t iterations,
+                 std::uint64_t rows) {
   const std::uint64_t streams = streams_.size();
   const std::uint64_t uses = share(extent.uses, streams);
+  const std::uint64_t of_iteration = uses != kUnknown ? uses : config_.iteration_uses / streams;
   epoch_ = epoch;
   extent_ = extent;
-  fed_ = pass_fed_ = 0;
+  taken_ = segment.taken;
+  fed_ = 0;
+  pass_fed_ = 0 - segment.items;
+  passes_ended_ = segment.passes;
+  alike_ = segment.alike;
   passes_.clear();
-  turn_ = last_ahead_ = 0;
+  segments_.begin(extent, segment.parts);
+  turn_ = rows % streams;
+  last_ahead_ = 0;
   for (std::uint64_t stream = 0; stream < streams; ++stream) {
-    const std::uint64_t items = extent.items == kUnknown ? kUnknown : (extent.items + streams - 1 - stream) / streams;
-    streams_[stream].stream->begin(epoch, {.items = items, .uses = uses});
+    const Crossing at = segment.streams.empty() ? Crossing{} : segment.streams[stream];
+    const std::uint64_t begin = share_of(rows, stream, streams);
+    const std::uint64_t items = extent.items == kUnknown ? kUnknown : share_of(extent.items, stream, streams);
+    streams_[stream].stream->begin({.epoch = epoch,
+                                    .passes = segment.passes,
+                                    .items = share_of(segment.items, stream, streams),
+                                    .parts = segment.parts,
+                                    .at = at,
+                                    .iterations = iterations,
+                                    .uses = begin,
+                                    .lead = (at.iterations - iterations) * of_iteration + at.uses - begin},
+                                   {.items = items, .uses = uses});
     streams_[stream].next = streams_[stream].ahead = 0;
   }
+  bases_.assign(1, {.begin = {.passes = segment.passes,
+                              .items = segment.items,
+                              .parts = segment.parts,
+                              .taken = segment.taken,
+                              .alike = segment.alike,
+                              .streams = {}}});
 }
 
 void Plan::end_pass() {
+  while (segments_.next() != kUnknown && extent_.uses != kUnknown) {  // of other streams, which have more items
+    end_part();
+  }
+  const std::uint64_t items = open_items();
   count_pass();
   for (const Turn& turn : streams_) {
     turn.stream->end_pass();
+  }
+  if (segments_.end_pass(items)) {
+    begin_segment();
+  }
+}
+
+// Ends a segment within the open pass.
+void Plan::end_part() {
+  segments_.enter_part();
+  begin_segment();
+}
+
+void Plan::begin_segment() {
+  const auto is_old = [&](const Turn& turn) {
+    return turn.stream->crossings().size() > 1 && turn.stream->drawn_since(1) > kUsesKept;
+  };
+  while (bases_.size() > 1 && std::ranges::all_of(streams_, is_old)) {
+    const std::size_t runs = bases_[1].run;
+    bases_.erase(bases_.begin());
+    passes_.erase(passes_.begin(), passes_.begin() + static_cast<std::ptrdiff_t>(runs));
+    for (Base& base : bases_) {
+      base.run -= runs;
+    }
+    for (const Turn& turn : streams_) {
+      turn.stream->forget_crossing();
+    }
+  }
+  bases_.push_back({.begin = {.passes = passes_ended_,
+                              .items = open_items(),
+                              .parts = segments_.parts(),
+                              .taken = taken(),
+                              .alike = alike_,
+                              .streams = {}},
+                    .run = passes_.size()});
+  for (const Turn& turn : streams_) {
+    turn.stream->end_segment(epoch_ + passes_ended_, segments_.parts());
   }
 }
 
@@ -115,10 +181,12 @@ bool Plan::end_input() {
 }
 
 void Plan::count_pass() {
-  if (passes_.empty() || passes_.back().items != open_items()) {
+  if (passes_.size() == bases_.back().run || passes_.back().items != open_items()) {
     passes_.push_back({.passes = 0, .items = open_items()});
   }
+  alike_ = alike_ && open_items() == extent_.items;
   ++passes_.back().passes;
+  ++passes_ended_;
   pass_fed_ = fed_;
 }
 
@@ -164,10 +232,33 @@ bool Plan::finished() const noexcept {
   return std::ranges::any_of(streams_, [](const Turn& turn) { return turn.stream->finished(); });
 }
 
-PlanPosition Plan::position() const {
+PlanPosition Plan::position(std::uint64_t iterations, std::uint64_t rows) const {
+  Segment segment;
+  const auto is_passed = [&](std::size_t base) {
+    segment = bases_[base].begin;
+    segment.streams.clear();
+    for (std::uint64_t stream = 0; stream < streams_.size(); ++stream) {
+      const std::vector<Crossing>& crossings = streams_[stream].stream->crossings();
+      if (base >= crossings.size() || !is_before(crossings[base], stream, streams_.size(), iterations, rows)) {
+        return false;
+      }
+      segment.streams.push_back(crossings[base]);
+    }
+    return true;
+  };
+  std::size_t base = bases_.size() - 1;
+  while (!is_passed(base)) {
+    if (base-- == 0) {
+      throw std::logic_error("the consumer is farther back than the plan remembers");
+    }
+  }
+  if (segment.passes == 0 && segment.parts == 0) {
+    segment.streams.clear();
+  }
   return {.epoch = epoch_,
           .extent = extent_,
-          .passes = passes_,
+          .segment = std::move(segment),
+          .passes = std::vector(passes_.begin() + static_cast<std::ptrdiff_t>(bases_[base].run), passes_.end()),
           .open_items = open_items(),
           .ended = ended(),
           .decisions = decisions()};

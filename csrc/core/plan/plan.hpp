@@ -13,8 +13,8 @@
 //     Outcome outcome = plan.draw(rows, drawn);  and after the last row of a batch  plan.end_batch();
 //
 // A plan is a function of its configuration, the first epoch, its extent and the lengths of the passes, so where it
-// stood is saved as a few numbers and found again by replaying it (replay.hpp). For that it numbers the items, from 0
-// after begin().
+// stood is saved as a few numbers and found again by replaying it (replay.hpp), from the beginning of the segment
+// (segments.hpp). For that it numbers the items, from 0 after begin().
 //
 // With several streams, items wait for their stream while others draw, so PlanConfig::slots has room for more of them
 // (waiting_slots(), whose bound is proved in docs/memory_model.md).
@@ -33,6 +33,7 @@
 #include <vector>
 
 #include "core/plan/adaptive_stream.hpp"
+#include "core/plan/segments.hpp"
 
 namespace pyecho {
 
@@ -46,16 +47,26 @@ struct PassRun {
 struct PlanPosition {
   std::uint64_t epoch = 0;  // the first one
   Extent extent{};          // as passed to Plan::begin()
+  Segment segment{};        // that is planned first
   // The input.
-  std::vector<PassRun> passes{};  // that have ended
+  std::vector<PassRun> passes{};  // that have ended since then: all items of each
   std::uint64_t open_items = 0;   // known of the next pass
   bool ended = false;             // no pass follows those in `passes`
   Decisions decisions{};          // of an adaptive factor, those ahead of the consumer included
   bool feed_all = false;          // feed everything; else only what the batches taken need
-  // Output taken by the consumer.
+  // Output taken by the consumer since the run began.
   std::uint64_t iterations = 0;  // to their ends
   std::uint64_t batches = 0;     // of the next iteration
   std::uint32_t min_rows = 1;    // shorter batches are not counted in `batches`
+
+  // Returns the number of items in the input, since the run began.
+  [[nodiscard]] std::uint64_t taken() const noexcept {
+    std::uint64_t items = segment.taken - segment.items + open_items;
+    for (const PassRun& run : passes) {
+      items += run.passes * run.items;
+    }
+    return items;
+  }
 };
 
 // Numbers of items, ascending, and the slot of each.
@@ -76,7 +87,11 @@ class Plan {
   // dealt the items in turn and have equally many uses. Several streams end together only if their uses are known.
   // Throws std::invalid_argument if the uses cannot be dealt so, or are fewer than the items of some stream;
   // std::bad_alloc.
-  void begin(std::uint64_t epoch, const Extent& extent);
+  void begin(std::uint64_t epoch, const Extent& extent) { begin(epoch, extent, {}, 0, 0); }
+  // Same, but starts with a segment of that run. The first draw is the row of this number of an iteration, a batch
+  // boundary at the beginning of the segment or before; all rows of a batch, up to the segment, have no item.
+  void begin(std::uint64_t epoch, const Extent& extent, const Segment& segment, std::uint64_t iterations,
+             std::uint64_t rows);
   // After begin(): takes these decisions again, and those of PlanConfig::replay if they go on longer.
   void replay(Decisions decisions) {
     if (adaptive_ != nullptr) {
@@ -88,7 +103,10 @@ class Plan {
 
   // Adds the next item, which lies in this slot. At most PlanConfig::slots items may be fed and not yet drawn to their
   // last use.
-  void feed(std::uint32_t slot) noexcept {
+  void feed(std::uint32_t slot) {
+    if (open_items() == segments_.next()) [[unlikely]] {
+      end_part();
+    }
     streams_[streams_.size() == 1 ? 0 : open_items() % streams_.size()].stream->feed(slot);
     numbers_[slot] = fed_++;
   }
@@ -148,13 +166,17 @@ class Plan {
   [[nodiscard]] const PlanConfig& config() const noexcept { return config_; }
   // Returns the first epoch.
   [[nodiscard]] std::uint64_t epoch() const noexcept { return epoch_; }
-  // Returns the number of items fed since begin().
-  [[nodiscard]] std::uint64_t fed() const noexcept { return fed_; }
+  // Returns the number of items fed since the run began.
+  [[nodiscard]] std::uint64_t taken() const noexcept { return taken_ + fed_; }
   // Returns the number of items fed since the last end_pass().
   [[nodiscard]] std::uint64_t open_items() const noexcept { return fed_ - pass_fed_; }
   [[nodiscard]] bool ended() const noexcept { return streams_[0].stream->ended(); }
-  // Returns what the plan was fed, and its decisions.
-  [[nodiscard]] PlanPosition position() const;
+  // Returns what the plan was fed, and its decisions, since the last segment that begins before so many iterations and
+  // rows of the next one.
+  [[nodiscard]] PlanPosition position(std::uint64_t iterations, std::uint64_t rows) const;
+  // Returns the number here of the first item of the segment of such a position.
+  [[nodiscard]] std::uint64_t first_number(const PlanPosition& at) const noexcept { return at.segment.taken - taken_; }
+  [[nodiscard]] const Segments& segments() const noexcept { return segments_; }
   // Returns the number of the item that was fed in this slot last.
   [[nodiscard]] std::uint64_t number_of(std::uint32_t slot) const noexcept { return numbers_[slot]; }
   // Returns every item that was fed and is not drawn to its last use.
@@ -183,7 +205,16 @@ class Plan {
     std::uint32_t ahead = 0;  // how many there are
   };
 
+  // A segment that is remembered, because the consumer may not have come to the next one.
+  struct Base {
+    Segment begin;        // but for its streams
+    std::size_t run = 0;  // of passes_, the first one that ended since then
+  };
+  static constexpr std::uint64_t kUsesKept = std::uint64_t{1} << 26;  // of a stream, more than are made ahead
+
   void count_pass();
+  void end_part();
+  void begin_segment();
 
   const PlanConfig config_;
   std::vector<std::uint64_t> numbers_;  // by slot
@@ -195,7 +226,12 @@ class Plan {
   std::size_t turn_ = 0;         // the stream of the next use
   std::uint64_t fed_ = 0;        // items so far
   std::uint64_t pass_fed_ = 0;   // items fed before the pass that is being fed
-  std::vector<PassRun> passes_;  // that have ended
+  std::vector<PassRun> passes_;  // that have ended since the first of bases_
+  Segments segments_;
+  std::vector<Base> bases_;         // the oldest first
+  std::uint64_t passes_ended_ = 0;  // since the run began
+  std::uint64_t taken_ = 0;         // items of the run before those numbered here
+  bool alike_ = true;               // see Segment
 };
 
 }  // namespace pyecho

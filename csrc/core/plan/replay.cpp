@@ -4,15 +4,24 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 namespace pyecho {
 namespace {
 
 constexpr std::uint32_t kUsesAtOnce = 256;
-constexpr double kMostUses = 0x1.0p36;
-constexpr double kMostEmptyPasses = 0x1.0p20;  // they take time, and no use ends it
+constexpr double kMostUses = 0x1.0p36;          // where no segment ends
+constexpr double kMostAhead = 0x1.0p28;         // uses beyond those of a segment
+constexpr double kMostEmptyPasses = 0x1.0p28;   // they take time, and no use ends it
+constexpr std::uint64_t kMostApart = 1U << 20;  // uses between the beginnings of the streams' segments
 constexpr const char* kContradiction = "the state contradicts itself: no run comes to its position with its items";
+
+void require(bool holds) {
+  if (!holds) {
+    throw BadState(kContradiction);
+  }
+}
 
 }  // namespace
 
@@ -22,55 +31,132 @@ Replay::Replay(Plan& plan, std::uint32_t batch_size, PlanPosition position)
       by_use_(batch_size == 1 && !plan.config().unique_in_batch && !plan.config().adaptive()),
       batch_size_(batch_size),
       decisions_(position_.decisions.size()) {
-  plan_.begin(position_.epoch, position_.extent);
+  begin();
   plan_.replay(std::move(position_.decisions));
   check();
   open_pass();
+  items_left_ -= position_.segment.items;
 }
 
+// Begins the plan with the segment of the position, at the last batch boundary before it.
+void Replay::begin() {
+  skip_regular();
+  const Segment& segment = position_.segment;
+  const std::uint64_t streams = plan_.config().streams;
+  require(segment.streams.empty() ? segment.passes + segment.parts + segment.items == 0
+                                  : segment.streams.size() == streams);
+  const std::uint64_t all = position_.extent.uses != kUnknown ? position_.extent.uses : plan_.config().iteration_uses;
+  const std::uint64_t of_iteration = all / streams;
+  std::uint64_t row = 0;
+  for (std::uint64_t stream = 0; stream < segment.streams.size(); ++stream) {
+    const Crossing& at = segment.streams[stream];
+    require(at.uses < kMostCounted && (of_iteration == 0 || at.uses <= of_iteration) &&
+            is_before(at, stream, streams, position_.iterations, rows_taken()));
+    require(plan_.config().iteration_uses > 0 || at.iterations >= segment.passes);
+    const std::uint64_t begin = at.uses * streams + stream;
+    if (stream == 0 || std::tuple(at.iterations, begin) < std::tuple(iterations_, row)) {
+      iterations_ = at.iterations;
+      row = begin;
+    }
+  }
+  batches_ = batches_drawn_ = row / batch_size_;
+  uses_drawn_ = batches_ * batch_size_;
+  lead_ = row - uses_drawn_;
+  for (const Crossing& at : segment.streams) {
+    const std::uint64_t between = at.iterations - iterations_;
+    require(between == 0 || (of_iteration > 0 && between <= kMostApart));
+    std::uint64_t apart = 0;
+    const bool overflows = __builtin_mul_overflow(between, of_iteration, &apart);
+    apart += at.uses - row / streams;
+    require(!overflows && apart < kMostApart);
+    lead_ += apart + 1;
+  }
+  const std::vector<PassRun>& passes = position_.passes;
+  const auto first = std::ranges::find_if(passes, [](const PassRun& run) { return run.passes > 0; });
+  require(segment.items <= (first == passes.end() ? position_.open_items : first->items));
+  plan_.begin(position_.epoch, position_.extent, segment, iterations_, uses_drawn_);
+}
+
+// Finds the segment of a position that begins with the run, if all passes are alike. One with items has its segment, in
+// which the last of the consumers may stand.
+void Replay::skip_regular() {
+  if (position_.feed_all || !position_.segment.streams.empty() || position_.passes.size() != 1) {
+    return;
+  }
+  PassRun& run = position_.passes.front();
+  const bool over = plan_.config().iteration_uses == 0 && position_.iterations >= run.passes;
+  Segment segment =
+      plan_.segments().before(plan_.config(), position_.epoch, position_.extent, run.items,
+                              over ? run.passes - 1 : position_.iterations, over ? kMostCounted : rows_taken());
+  if (segment.passes < run.passes) {
+    run.passes -= segment.passes;
+    skipped_ = segment.taken;
+    position_.segment = std::move(segment);
+  }
+}
+
+// Returns the rows of the next iteration that the consumer has taken, at least.
+std::uint64_t Replay::rows_taken() const noexcept {
+  std::uint64_t rows = 0;
+  const bool overflows = __builtin_mul_overflow(position_.batches, std::uint64_t{batch_size_}, &rows);
+  return overflows || rows > kMostCounted ? kMostCounted : rows;
+}
+
+// Uses take time to plan again, up to the end of this iteration. Those of later passes do not: a source that tells its
+// length may go on for ever.
 void Replay::check() const {
   const PlanConfig& config = plan_.config();
+  const Segments& segments = plan_.segments();
   const Extent& extent = position_.extent;
-  const double of_extent =
-      extent.uses == kUnknown ? 0 : static_cast<double>(extent.uses) / static_cast<double>(extent.items);
-  // Uses take time to plan again, up to the end of this iteration. Those of later passes do not: a source that tells its
-  // length may go on for ever.
+  const std::uint64_t fewest = std::max<std::uint64_t>(1, extent.items / config.streams);  // items of a stream
+  const std::uint64_t uses_of_pass = extent.uses == kUnknown ? 0 : extent.uses / config.streams;
+  const double of_extent = static_cast<double>(uses_of_pass) / static_cast<double>(fewest);
+  const double factor = std::max(config.factor, of_extent);
   const bool by_pass = config.iteration_uses == 0;
-  const double iterations = static_cast<double>(position_.iterations) + 1;
-  const double most_passes = by_pass ? iterations : std::numeric_limits<double>::infinity();
-  auto items = static_cast<double>(position_.open_items);
-  double reached = 0;
+  const bool short_batches = config.unique_in_batch || config.adaptive();
+  const auto iterations = static_cast<double>(position_.iterations - iterations_);
+  const double batches =
+      static_cast<double>(position_.batches) - static_cast<double>(position_.iterations == iterations_ ? batches_ : 0);
+  const double iterations_by_pass =
+      by_pass ? static_cast<double>(position_.iterations) - static_cast<double>(position_.segment.passes)
+              : std::numeric_limits<double>::infinity();
+  const double before = -static_cast<double>(position_.segment.items);
+  double items = before + static_cast<double>(position_.open_items);
+  double earlier = before;  // items of earlier iterations, and those of this one
+  double reached = before;
   double passes = 0;
   double empty = 0;
   for (const PassRun& run : position_.passes) {
     const auto count = static_cast<double>(run.passes);
     const auto length = static_cast<double>(run.items);
-    reached += std::clamp(most_passes - passes, 0.0, count) * length;
+    earlier += std::clamp(iterations_by_pass - passes, 0.0, count) * length;
+    reached += std::clamp(iterations_by_pass + 1 - passes, 0.0, count) * length;
     items += count * length;
     passes += count;
     empty += run.items == 0 ? count : 0;
   }
-  reached += passes < most_passes ? static_cast<double>(position_.open_items) : 0;
-  double uses = reached * std::max(config.adaptive() ? config.min_uses : config.factor, of_extent);
+  reached += passes < iterations_by_pass + 1 ? static_cast<double>(position_.open_items) : 0;
+  double uses = reached * (config.adaptive() ? config.min_uses : factor);
   if (!by_pass) {
-    uses = std::min(uses, iterations * static_cast<double>(config.iteration_uses));
+    uses = std::min(uses, (iterations + 1) * static_cast<double>(config.iteration_uses));
+  } else if (!short_batches) {
+    uses = std::min(uses, std::max(0.0, earlier) * factor + batches * batch_size_);
   }
-  if (uses > kMostUses || empty > kMostEmptyPasses) {
+  // Those of an adaptive factor are bounded by its decisions.
+  const double most_uses = segments.bounded() ? segments.most_uses() + kMostAhead : kMostUses;
+  if ((uses > most_uses && !config.adaptive()) || empty > kMostEmptyPasses) {
     throw BadState(
-        "the state was taken after more than 2^36 uses, or 2^20 passes without items, which would take half an hour or "
-        "more to plan again, or it is damaged; load an earlier one, and let fewer passes flow into each other");
+        "the state was taken after more uses, or passes without items, than follow each other in a segment of a run, "
+        "and would take long to plan again: it is damaged; load an earlier one");
   }
   // At least so many uses were drawn. The last iteration may be short, and the last batch of one; with unique_in_batch
   // and an adaptive factor more of them.
-  const bool short_batches = config.unique_in_batch || config.adaptive();
   const std::uint32_t rows = short_batches ? std::max(1U, position_.min_rows) : batch_size_;
-  const double drawn =
-      std::max(0.0, static_cast<double>(position_.batches) - 1) * rows +
-      std::max(0.0, static_cast<double>(position_.iterations) - 1) * static_cast<double>(config.iteration_uses);
-  const bool has_iterations = config.iteration_uses > 0 || static_cast<double>(position_.iterations) <= passes;
-  if (drawn > items * std::ceil(std::max(config.factor, of_extent)) || !has_iterations) {
-    throw BadState(kContradiction);
-  }
+  const double of_iterations =
+      (iterations - 1) * static_cast<double>(config.iteration_uses) - static_cast<double>(uses_drawn_);
+  const double drawn = std::max(0.0, batches - 1) * rows + std::max(0.0, of_iterations);
+  require(drawn <= items * std::ceil(factor) + static_cast<double>(lead_) &&
+          (!by_pass || iterations_by_pass <= passes));
 }
 
 // ---------------------------------------------------------------- input
@@ -174,7 +260,9 @@ Outcome Replay::draw_until(std::uint64_t drawn) {
     if (drawn_ >= drawn) {
       return Outcome::kEmpty;
     }
-    const Outcome outcome = draw_batch();
+    // The consumer counts an iteration of so many uses with its last batch, when nothing may tell yet what follows.
+    const bool over = uses_drawn_ > 0 && uses_drawn_ == plan_.config().iteration_uses;
+    const Outcome outcome = over ? Outcome::kEnd : draw_batch();
     if (outcome == Outcome::kOk) {
       continue;
     }
@@ -197,8 +285,16 @@ Outcome Replay::draw_until(std::uint64_t drawn) {
   return Outcome::kOk;
 }
 
-Places Replay::items_of(std::span<const std::uint64_t> numbers) const {
+Places Replay::items() const {
   Places items = plan_.items();
+  for (auto& [number, slot] : items) {
+    number += skipped_;
+  }
+  return items;
+}
+
+Places Replay::items_of(std::span<const std::uint64_t> numbers) const {
+  Places items = this->items();
   const auto others = std::ranges::remove_if(
       items, [&](std::uint64_t number) { return !std::ranges::binary_search(numbers, number); },
       &Places::value_type::first);

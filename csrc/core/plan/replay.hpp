@@ -1,8 +1,9 @@
 // Brings a plan to the position of a saved state. Pure arithmetic: no threads, clock or payload.
 //
 // A Plan follows from the lengths of the passes and the number of batches taken. So a saved state holds these few
-// numbers instead of the plan, and loading it plans the same batches once more without copying a row, at some 25 ns a
-// use. Nothing in a state is an index that must be trusted.
+// numbers instead of the plan, and loading it plans the batches of its segment once more without copying a row, at some
+// 25 ns a use. Nothing in a state is an index that must be trusted. A position that tells of a run from its beginning,
+// in passes of one length, is found by arithmetic.
 //
 //     Replay replay(plan, rows, position);
 //     while (!replay.advance()) { ... look for Ctrl-C ... }
@@ -31,13 +32,15 @@ class Replay {
  public:
   // Begins `plan`, which outlives the replay, and allocates nothing yet. It needs a slot more than its capacity; with
   // feed_all also one for each item that it holds in the end. Throws BadState if the numbers of the position contradict
-  // each other, or the way there takes more than 2^36 uses, half an hour of planning, or many passes without items.
+  // each other, or the way there takes more uses than a segment has, or many passes without items.
   Replay(Plan& plan, std::uint32_t batch_size, PlanPosition position);
 
   // Draws some `uses` more. Returns true once the plan stands at the position, at a batch boundary. Throws BadState if
   // there is no such position, or its decisions are not those of this input.
   [[nodiscard]] bool advance(std::uint64_t uses = 1U << 20);
-  // At the position: returns the items of these numbers, which are ascending. Throws BadState unless the plan holds
+  // At the position: returns the items that the plan holds, numbered as the position does: from 0 in its segment.
+  [[nodiscard]] Places items() const;
+  // Same, of these numbers, which are ascending. Throws BadState unless the plan holds
   // these only; with an adaptive factor it may hold more, which it has dropped ahead of the consumer and does not use
   // again.
   [[nodiscard]] Places items_of(std::span<const std::uint64_t> numbers) const;
@@ -50,10 +53,15 @@ class Replay {
   // Returns the iterations that have ended, and the uses drawn since.
   [[nodiscard]] std::uint64_t iterations() const noexcept { return iterations_; }
   [[nodiscard]] std::uint64_t uses_drawn() const noexcept { return uses_drawn_; }
-  // Returns the number of passes whose end was fed.
-  [[nodiscard]] std::uint64_t passes_fed() const noexcept { return passes_fed_; }
+  // Returns the number of passes of the run that have ended.
+  [[nodiscard]] std::uint64_t passes_fed() const noexcept { return position_.segment.passes + passes_fed_; }
 
  private:
+  static constexpr std::uint64_t kMostCounted = std::uint64_t{1} << 62;
+
+  void begin();
+  void skip_regular();
+  [[nodiscard]] std::uint64_t rows_taken() const noexcept;
   void check() const;
   Outcome draw_until(std::uint64_t drawn);
   Outcome draw_batch();
@@ -71,7 +79,9 @@ class Replay {
   std::uint64_t batches_drawn_ = 0;
   std::uint64_t uses_drawn_ = 0;
   std::uint64_t drawn_ = 0;
-  std::size_t decisions_;  // of the position
+  std::size_t decisions_;      // of the position
+  std::uint64_t lead_ = 0;     // uses from the first draw to the segment
+  std::uint64_t skipped_ = 0;  // items before the plan's first one, in the numbers of the position
 
   std::vector<std::uint32_t> free_;
   std::size_t run_ = 0;  // in position_.passes, which are counted down

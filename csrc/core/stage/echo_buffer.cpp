@@ -119,8 +119,10 @@ void EchoBuffer::set_halted(bool halted) {
   }
 }
 
-const Plan& EchoBuffer::inspect(std::vector<Unspent>& unspent, std::vector<const Batch*> untaken) {
+PlanPosition EchoBuffer::inspect(std::vector<Unspent>& unspent, std::vector<const Batch*> untaken,
+                                 std::uint64_t iterations, std::uint64_t batches) {
   const Plan& plan = driver_.settle(untaken);
+  PlanPosition at = plan.position(iterations, batches * config_.plan.batch_size);
   unspent.clear();
   unspent.reserve(slots());
   plan.each_item([&](std::uint32_t slot, std::uint64_t number) {
@@ -139,7 +141,10 @@ const Plan& EchoBuffer::inspect(std::vector<Unspent>& unspent, std::vector<const
   });
   const auto more = std::ranges::unique(unspent, {}, &Unspent::number);  // with an adaptive factor
   unspent.erase(more.begin(), more.end());
-  return plan;
+  for (Unspent& item : unspent) {
+    item.number -= plan.first_number(at);
+  }
+  return at;
 }
 
 std::uint64_t EchoBuffer::copy_items(std::span<const Unspent> items, std::span<std::byte* const> columns) const {

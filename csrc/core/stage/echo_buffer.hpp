@@ -41,7 +41,7 @@ namespace pyecho {
 
 // An item that the consumer has not had to its last use, and where its payload is.
 struct Unspent {
-  std::uint64_t number;  // in the order of the input, from 0 after begin()
+  std::uint64_t number;  // in the order of the input, from 0 in the segment of the position
   const Batch* batch;    // a batch that is not handed out, or null: the item is in a slot
   std::uint32_t place;   // row of the batch, or number of the slot
 };
@@ -108,11 +108,15 @@ class EchoBuffer final : public EchoStage {
   // -- Saving and resuming: the consumer's thread --
 
   void set_halted(bool halted) override;
-  // While halted: returns the plan, which has been fed everything that is committed.
-  const Plan& fed_plan() { return executor_.fed_plan(); }
+  // While halted: returns the input of the plan, which has been fed everything that is committed. `iterations`,
+  // `batches`: taken by the last of the consumers.
+  PlanPosition position(std::uint64_t iterations, std::uint64_t batches) {
+    return executor_.fed_plan().position(iterations, batches * config_.plan.batch_size);
+  }
   // Same, and sets `unspent` to the items that the consumer has not had to their last use, ascending. `untaken`:
   // batches that it has acquired and not had.
-  const Plan& inspect(std::vector<Unspent>& unspent, std::vector<const Batch*> untaken);
+  PlanPosition inspect(std::vector<Unspent>& unspent, std::vector<const Batch*> untaken, std::uint64_t iterations,
+                       std::uint64_t batches);
   // Returns the bytes of a leaf of such an item.
   [[nodiscard]] const std::byte* data_of(const Unspent& item, const SlotLayout::Leaf& leaf) const noexcept {
     if (item.batch == nullptr || executor_.keeps_items()) {

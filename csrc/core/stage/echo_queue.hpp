@@ -17,6 +17,7 @@
 // Epochs and passes: see EchoBuffer.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -53,23 +54,25 @@ class EchoQueue final : public EchoStage {
 
   // -- Saving and resuming: the consumer's thread --
 
-  // Returns the plan, which has been fed everything that is committed.
-  const Plan& fed_plan() {
+  // Returns the input of the plan, which has been fed everything that is committed. `iterations`, `uses`: taken by the
+  // last of the consumers.
+  PlanPosition position(std::uint64_t iterations, std::uint64_t uses) {
     feed(plan_);
-    return plan_;
+    return plan_.position(iterations, uses);
   }
-  // Same, and calls visit(slot, number) for each item that the consumer has not had to its last use.
+  // Calls visit(slot, number) for each item that the consumer has not had to its last use, numbered as there.
   template <class Visit>
-  const Plan& inspect(const Visit& visit) {
+  void each_unspent(const PlanPosition& at, const Visit& visit) const {
     for (const Use& use : std::span(uses_).first(ahead_).subspan(next_)) {
       if (use.last) {
-        visit(use.slot, plan_.number_of(use.slot));
+        visit(use.slot, number_of(use.slot, at));
       }
     }
-    fed_plan().each_item(visit);
-    return plan_;
+    plan_.each_item([&](std::uint32_t slot, std::uint64_t) { visit(slot, number_of(slot, at)); });
   }
-  [[nodiscard]] std::uint64_t number_of(std::uint32_t slot) const noexcept { return plan_.number_of(slot); }
+  [[nodiscard]] std::uint64_t number_of(std::uint32_t slot, const PlanPosition& at) const noexcept {
+    return plan_.number_of(slot) - plan_.first_number(at);
+  }
   Replay begin_at(PlanPosition position) override;
   void resume(const Replay& replay) override {
     reset_halted(replay.free_slots());

@@ -33,7 +33,7 @@ inline State save(pyecho_buffer* buffer) {
 
 // The words before the columns of a state, see csrc/capi/state.cpp, and their places behind the fingerprint.
 using Words = std::vector<std::uint64_t>;
-enum Place : std::uint8_t { kOpenItems = 2, kIterations = 4, kBatches = 5, kPasses = 6 };
+enum Place : std::uint8_t { kOpenItems = 2, kIterations = 4, kBatches = 5, kPasses = 12 };
 
 // Returns a state whose words `change(words, words behind the fingerprint)` has changed, with a valid checksum.
 template <class Change>

@@ -100,7 +100,8 @@ inline Iterations run_plan(Plan& plan, const PlanConfig& config, const Passes& p
       bound = std::max(bound, source.items() + plan.min_items(rows - batch.size()));
       EXPECT_TRUE(source.feed()) << "a plan with " << plan.resident() << " items wants more";
     } else if (batch.size() == rows || (outcome == Outcome::kEnd && !batch.empty())) {
-      EXPECT_TRUE(batch.size() < rows || source.ended() || bound <= source.items());
+      // A pool that drains at a joint needs fewer.
+      EXPECT_TRUE(batch.size() < rows || source.ended() || bound <= source.items() || config.segment_uses > 0);
       iterations.back().push_back(std::move(batch));
       batch.clear();
       plan.end_batch();

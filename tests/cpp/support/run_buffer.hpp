@@ -163,7 +163,8 @@ inline Iterations plan_output(const EchoConfig& config, std::uint64_t epoch, con
                                .factor = config.plan.factor,
                                .seed = config.plan.seed,
                                .unique_in_batch = config.plan.unique_in_batch,
-                               .iteration_uses = config.steps * config.plan.batch_size};
+                               .iteration_uses = config.steps * config.plan.batch_size,
+                               .segment_uses = config.plan.segment_uses};
   Plan plan(plan_config);
   plan.begin(epoch, {.items = config.items});
   return run_plan(plan, plan_config, passes, config.plan.batch_size);

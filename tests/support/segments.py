@@ -1,0 +1,18 @@
+"""Segments so short that a run of a test has many joints."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyecho.wiring import Wiring
+
+
+@contextmanager
+def segments_of(uses: int | None) -> Iterator[None]:
+    """Have loaders and buffers that are made within have segments of so many uses of a stream."""
+    defaults = Wiring.__init__.__kwdefaults__
+    before = defaults["segment_uses"]
+    defaults["segment_uses"] = uses or 0
+    try:
+        yield
+    finally:
+        defaults["segment_uses"] = before
