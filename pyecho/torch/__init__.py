@@ -235,7 +235,7 @@ class EchoDataset(IterableDataset[Any]):
     def __init__(self, loader: EchoLoader) -> None:
         self.loader = loader
         # Of the next iteration in a worker, which may be a new process for every epoch.
-        self._epoch = torch.zeros((), dtype=torch.int64)
+        self._epoch = torch.zeros((), dtype=torch.int64, device="cpu")
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
 
     def __iter__(self) -> Iterator[Any]:

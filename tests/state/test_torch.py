@@ -121,6 +121,35 @@ def test_state_with_batches_of_leaves_without_elements_can_be_in_a_file():
         assert (batch["a"].shape, batch["b"].dtype) == ((len(wanted), 0, 3), torch.uint8)
 
 
+@pytest.mark.parametrize("payload", [True, False])
+def test_states_hold_their_numbers_under_another_default_device(payload):
+    empty = {"b": np.zeros((0, 3), "f4")}
+    items = [{"x": np.arange(3) + number, **empty} for number in range(20)]
+    make = partial(pyecho.torch.EchoLoader, items, 2.5, batch_size=4, shuffle_buffer=5)
+    whole = [batch["x"].tolist() for batch in make()]
+    loader, again = make(), make()
+    batches = iter(loader)
+    next(batches)
+    with torch.device("meta"):
+        state = moved(loader, payload=payload)
+        again.load_state_dict(state)
+        assert [batch["x"].tolist() for batch in again] == whole[1:]
+
+
+def test_jagged_batches_and_draws_are_on_the_host_under_another_default_device():
+    items = [{"x": np.zeros(number % 4, "f4"), "y": np.zeros(3, "f4")} for number in range(20)]
+    fields = {"x": pyecho.Field((None,), "float32", max_bytes=16)}
+
+    def drawn(batch, rng):
+        return {**batch, "y": torch.rand(3, device="cpu")}
+
+    with torch.device("meta"):
+        loader = augmented(items, fields=fields, augment=drawn)
+        loader.as_dataset().set_epoch(0)
+        for batch in loader:
+            assert batch["x"].is_cpu and batch["y"].is_cpu
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_changes_of_batches_change_no_state_taken_before_them(workers):
     make = partial(
