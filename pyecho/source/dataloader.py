@@ -108,7 +108,7 @@ class DataLoaderSource(Iterable):
         def keep(begin: int, end: int) -> bool:
             if not begins and end > row:
                 begins.append(begin)
-            return end > row
+            return end > row or row == 0  # the first list may be empty
 
         items, lists = self._begin(keep)
         if row > 0:

@@ -207,6 +207,27 @@ def test_batches_that_lose_rows_are_read_again():
     assert found + [batch["index"].tolist() for batch in other] == expected
 
 
+@pytest.mark.parametrize("payload", [True, False])
+@pytest.mark.parametrize("sizes", [[0, 3, 0, 0, 4, 0], [2, 0, 5, 0], [0, 0, 6]])
+def test_empty_lists_of_indices_change_neither_lengths_nor_resumes(sizes, payload):
+    def collated(rows):
+        return {"index": torch.tensor([row["index"] for row in rows], dtype=torch.int64)}
+
+    def make():
+        indexes = iter(range(ITEMS))
+        lists = [list(itertools.islice(indexes, size)) for size in sizes]
+        source = DataLoader(Rows(), batch_sampler=lists, collate_fn=collated)
+        return pyecho.torch.EchoLoader(source, 2, batch_size=3, shuffle_buffer=4, unbatch=True)
+
+    expected = [batch["index"].tolist() for batch in make()]
+    assert len(make()) == len(expected)
+    for place in range(len(expected)):
+        loader, other = make(), make()
+        found = [batch["index"].tolist() for batch in itertools.islice(loader, place)]
+        other.load_state_dict(loader.state_dict(payload=payload))
+        assert found + [batch["index"].tolist() for batch in other] == expected
+
+
 def test_order_of_a_state_needs_such_a_source():
     _, loader = loader_of(shuffled, 1, {})
     next(iter(loader))
