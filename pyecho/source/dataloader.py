@@ -208,7 +208,7 @@ class DataLoaderSource(Iterable):
             following = None  # known by the state, or by the pass before it
         if following is not None and given:
             begins = {**begins, following: [each.get_state() for each in given]}
-        listed = [[epoch, [each.numpy() for each in begin]] for epoch, begin in begins.items()]
+        listed = [[epoch, list(begin)] for epoch, begin in begins.items()]
         if is_drawn:
             self.prepare()
         base, counted = self._base if is_drawn else None, self.indexed

@@ -147,7 +147,8 @@ def test_jagged_batches_and_draws_are_on_the_host_under_another_default_device()
         loader = augmented(items, fields=fields, augment=drawn)
         loader.as_dataset().set_epoch(0)
         for batch in loader:
-            assert batch["x"].is_cpu and batch["y"].is_cpu
+            assert batch["x"].is_cpu
+            assert batch["y"].is_cpu
 
 
 @pytest.mark.parametrize("workers", [1, 2])
