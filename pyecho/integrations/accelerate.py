@@ -65,8 +65,8 @@ class EchoLoader(pyecho.torch.EchoLoader, DataLoaderStateMixin):  # type: ignore
     Raises
     ------
     ConfigError
-        If the source is another one; if the first process would read it for all of them, or would
-        have to tell the others a random order; if gradients accumulate, and the loader has no
+        If the source is another one; if the first of several processes would read it for all, or
+        would have to tell the others a random order; if gradients accumulate, and the loader has no
         length.
     """
 
@@ -212,6 +212,8 @@ def _on_the_host(source: Any) -> Any:
     """Return the `DataLoader` of this process that Accelerate has put into `source`."""
     kind = type(source)  # not __class__, which it makes that of a DataLoader
     if issubclass(kind, DataLoaderDispatcher):
+        if source.state.num_processes == 1:
+            return _batches_of(source.base_dataloader)
         raise ConfigError(
             "in this source the first process reads for all of them (dispatch_batches), which "
             "would meet the communication of your model in another thread; pass to "
@@ -229,7 +231,11 @@ def _on_the_host(source: Any) -> Any:
             "Accelerator() dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True), "
             'to TrainingArguments() accelerator_config={"use_seedable_sampler": True}'
         )
-    loader = source.base_dataloader
+    return _batches_of(source.base_dataloader)
+
+
+def _batches_of(loader: Any) -> Any:
+    """Return a `DataLoader`, or the examples of one whose batches are lists of them."""
     return _Examples(loader) if _yields_lists(loader.collate_fn) else loader
 
 

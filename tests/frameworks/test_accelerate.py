@@ -177,14 +177,19 @@ def test_epoch_survives_an_interrupt_at_each_point(make_accelerator):
     assert not accelerator.gradient_state.in_dataloader
 
 
-def test_source_that_the_first_process_reads_for_all_is_refused(make_accelerator):
-    accelerator = make_accelerator()
-    source = accelerator.prepare_data_loader(DataLoader(Numbers(), batch_size=4))
-    with pytest.raises(pyecho.ConfigError, match="dispatch_batches=False"):
-        EchoLoader(source, 2, accelerator=accelerator)
-    accelerator = make_accelerator(dispatch_batches=False)
+@pytest.mark.parametrize("dispatch", [None, True, False])
+def test_stream_that_the_first_process_reads_is_echoed_by_one_and_refused_by_several(
+    make_accelerator, dispatch
+):
+    accelerator = make_accelerator(dispatch_batches=dispatch)
     source = accelerator.prepare_data_loader(DataLoader(Numbers(), batch_size=4))
     assert len(list(EchoLoader(source, 2, accelerator=accelerator))) == 20
+    PartialState().num_processes = 2
+    if dispatch is False:
+        assert len(list(EchoLoader(source, 2, accelerator=accelerator))) == 20
+        return
+    with pytest.raises(pyecho.ConfigError, match="dispatch_batches=False"):
+        EchoLoader(source, 2, accelerator=accelerator)
 
 
 @pytest.mark.parametrize("dispatch", [False, True])

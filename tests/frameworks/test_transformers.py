@@ -106,8 +106,9 @@ def test_trainer_goes_on_with_the_next_batch_of_any_checkpoint(tmp_path, echo, a
     assert states
 
 
-def test_stream_goes_on_with_the_next_batch_in_any_pass(tmp_path):
-    options = {"max_steps": 3 * STEPS, "accelerator_config": {"dispatch_batches": False}}
+@pytest.mark.parametrize("dispatch", [None, False])
+def test_stream_goes_on_with_the_next_batch_in_any_pass(tmp_path, dispatch):
+    options = {"max_steps": 3 * STEPS, "accelerator_config": {"dispatch_batches": dispatch}}
     saving = {"save_strategy": "steps", "save_steps": 1}
     whole = make_trainer(tmp_path, dataset=Stream(), **saving, **options)
     whole.train()
@@ -150,10 +151,7 @@ def test_batches_of_the_collator_may_be_echoed_as_they_are(tmp_path):
 
 
 def test_stream_is_read_by_every_process(tmp_path):
-    with pytest.raises(pyecho.ConfigError, match="accelerator_config="):
-        make_trainer(tmp_path, dataset=Stream(), max_steps=20).train()
-    config = {"dispatch_batches": False}
-    trainer = make_trainer(tmp_path, dataset=Stream(), max_steps=20, accelerator_config=config)
+    trainer = make_trainer(tmp_path, dataset=Stream(), max_steps=20)
     trainer.train()
     assert len(trainer.model.seen) == 20
     assert trainer.model.seen[0] != trainer.model.seen[1]
