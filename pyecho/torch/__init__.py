@@ -20,6 +20,7 @@ from pyecho.device.place import Device, check_options
 from pyecho.device.tensors import TorchAdapter
 from pyecho.options import Options, with_options
 from pyecho.run.pipeline import MakePipeline
+from pyecho.state.walk import Loaded
 from pyecho.warn import warn
 
 if TYPE_CHECKING:
@@ -135,8 +136,8 @@ class EchoLoader(pyecho.EchoLoader):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was called; see `pyecho.EchoLoader.load_state_dict`."""
         if isinstance(state, dict) and "of_rank" in state:
-            state = dict(state)
-            of_rank, rank = state.pop("of_rank"), _rank()
+            of_rank, rank = Loaded(state)["of_rank"].count(), _rank()
+            state = {name: value for name, value in state.items() if name != "of_rank"}
             if rank is not None and of_rank != rank:
                 raise CheckpointError(
                     f"the state holds the items of rank {of_rank}, and this is rank {rank}; save "

@@ -151,6 +151,21 @@ def test_jagged_batches_and_draws_are_on_the_host_under_another_default_device()
             assert batch["y"].is_cpu
 
 
+def test_rank_of_a_state_is_a_number_or_an_array_of_one(monkeypatch):
+    monkeypatch.setattr(pyecho.torch, "_rank", lambda: 0)
+    loader = pyecho.torch.EchoLoader(Stateful(20), 2, batch_size=4)
+    next(iter(loader))
+    state = loader.state_dict()
+    for of_rank in (0, np.zeros((), int), torch.tensor(0)):
+        loader.load_state_dict(state | {"of_rank": of_rank})
+    for of_rank in (1, np.int64(1), torch.tensor(1)):
+        with pytest.raises(pyecho.CheckpointError, match="rank 1, and this is rank 0"):
+            loader.load_state_dict(state | {"of_rank": of_rank})
+    for damaged in (np.zeros(2, int), torch.zeros(2), -1, "0", torch.zeros((), device="meta")):
+        with pytest.raises(pyecho.CheckpointError, match="'of_rank'"):
+            loader.load_state_dict(state | {"of_rank": damaged})
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_changes_of_batches_change_no_state_taken_before_them(workers):
     make = partial(
