@@ -119,8 +119,8 @@ class EchoLoader(pyecho.EchoLoader):
         payload
             Save the items that are not used up. None: yes, but among several ranks of
             `torch.distributed` no, if the source can be read again and the factor is a number. Such
-            a state serves every rank, and frameworks keep only that of the first. Any other state
-            of a rank is refused by the others.
+            a state serves every rank whose passes are as long, and frameworks keep only that of the
+            first. Any other state of a rank is refused by the others.
         """
         in_group = self._group is not None and self._group.size > 1
         rank, source = None if in_group else _rank(), self._source
@@ -141,7 +141,8 @@ class EchoLoader(pyecho.EchoLoader):
             if rank is not None and of_rank != rank:
                 raise CheckpointError(
                     f"the state holds the items of rank {of_rank}, and this is rank {rank}; save "
-                    "one for each rank, or state_dict(payload=False), which serves all"
+                    "one for each rank; state_dict(payload=False) serves all only if the factor is "
+                    "a number, and the source has no state or order of its own"
                 )
         super().load_state_dict(state)
 
