@@ -157,6 +157,44 @@ def test_stream_is_read_by_every_process(tmp_path):
     assert trainer.model.seen[0] != trainer.model.seen[1]
 
 
+class RepeatSampler(torch.utils.data.Sampler):
+    """Stands for TRL's."""
+
+    def __init__(self, mini_repeat_count):
+        self.mini_repeat_count = mini_repeat_count
+
+    def __iter__(self):
+        return (n for n in range(EXAMPLES) for _ in range(self.mini_repeat_count))
+
+    def __len__(self):
+        return EXAMPLES * self.mini_repeat_count
+
+
+@pytest.mark.parametrize(("by_sampler", "by_trainer"), [(2, 1), (1, 2), (1, 1)])
+def test_trainer_that_compares_completions_of_a_prompt_is_refused(by_sampler, by_trainer, tmp_path):
+    class GroupedTrainer(EchoTrainer):
+        num_generations = by_trainer
+
+        def _get_train_sampler(self, *_):
+            return RepeatSampler(by_sampler)
+
+    arguments = TrainingArguments(
+        str(tmp_path),
+        per_device_train_batch_size=BATCH,
+        max_steps=3,
+        report_to="none",
+        use_cpu=True,
+    )
+    trainer = GroupedTrainer(
+        Model(), arguments, train_dataset=DATASET, data_collator=padded, echo={"factor": 2}
+    )
+    if by_sampler == by_trainer == 1:
+        trainer.train()
+        return
+    with pytest.raises(pyecho.ConfigError, match=r"2 times.*as GRPO.*Train without EchoTrainerMix"):
+        trainer.train()
+
+
 def test_evaluation_is_not_echoed(tmp_path):
     trainer = make_trainer(tmp_path, max_steps=2)
     trainer.train()
