@@ -327,8 +327,8 @@ class EchoLoader(LoaderTools):
 
         Ends an unfinished iteration. The source, and the options that decide the output, must be
         those of the loader whose state it is. A state without items that was taken of one rank
-        serves all ranks, and any number of ranks that divides `shards`. `stats` starts from what
-        this loader does, and ``len()`` stays that of whole epochs.
+        serves all ranks, and any number of ranks that divides `shards`, if passes have one length.
+        `stats` starts from what this loader does, and ``len()`` stays that of whole epochs.
 
         Raises `CheckpointError` if the state is damaged, or that of other options; at the first
         ``next()`` also if the source has other items. Nothing in a state is ever called.

@@ -59,6 +59,8 @@ class Wiring:
     """True if the consumer's thread reads the source, and the run has no threads."""
     lists: tuple[bool, ...] | None = None
     """True for each list in a batch that is a column, once known; see `items.rows.row_spec`."""
+    resumes: bool = False
+    """True if a state was loaded: the first item of its run was checked, which may be smaller."""
     shared_slots: bool = False
     """True if worker processes fill the slots."""
     segment_uses: int = bounded(0, 0, 2**62)

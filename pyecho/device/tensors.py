@@ -67,7 +67,7 @@ class TorchAdapter(Adapter):
         first, *rest = field.shape
         if first is not None or None in rest:
             return Ragged(values, begins, extents)
-        begins = torch.zeros(len(shapes) + 1, dtype=torch.int64)
+        begins = torch.zeros(len(shapes) + 1, dtype=torch.int64, device="cpu")
         torch.cumsum(extents[:, 0], 0, out=begins[1:])
         rows = values.view(int(begins[-1]), *rest)
         return torch.nested.nested_tensor_from_jagged(rows, begins)
@@ -80,7 +80,7 @@ class TorchAdapter(Adapter):
         """Return a tensor, since ``torch.load(weights_only=True)`` refuses arrays."""
         tensor = torch.from_numpy(array)
         # torch.save() takes storages at one address for one, and empty ones may share theirs.
-        return tensor if array.size else torch.empty(array.shape, dtype=tensor.dtype)
+        return tensor if array.size else torch.empty(array.shape, dtype=tensor.dtype, device="cpu")
 
     def decoder(self, fields: list[Field]) -> Callable[[Any, int], Any]:
         """Return what makes tensors of arrays."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import chain, islice, repeat
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, count, islice, repeat
 from operator import length_hint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,8 +65,8 @@ class EchoLoader(pyecho.torch.EchoLoader, DataLoaderStateMixin):  # type: ignore
     Raises
     ------
     ConfigError
-        If the source is another one; if the first process would read it for all of them, or would
-        have to tell the others a random order; if gradients accumulate, and the loader has no
+        If the source is another one; if the first of several processes would read it for all, or
+        would have to tell the others a random order; if gradients accumulate, and the loader has no
         length.
     """
 
@@ -88,9 +88,9 @@ class EchoLoader(pyecho.torch.EchoLoader, DataLoaderStateMixin):  # type: ignore
                 "Accelerate has to know the last batch of an epoch to end an accumulation of "
                 "gradients there, and this loader has no len(); pass steps_per_epoch="
             )
-        if accelerator not in _LOADERS:
-            _LOADERS[accelerator] = _saved_with(accelerator)
-        _LOADERS[accelerator][id(self)] = self
+        if accelerator not in _ADD_LOADER:
+            _ADD_LOADER[accelerator] = _saved_with(accelerator)
+        _ADD_LOADER[accelerator](self)
 
     # Attributes that skip_first_batches() needs.
     batch_size = prefetch_factor = None
@@ -168,30 +168,43 @@ class _WholeEpoch(IterableDataset[Any]):
         return chain(repeat(None, before), iter(self._loader))
 
 
-_LOADERS: WeakKeyDictionary[Any, WeakValueDictionary[int, EchoLoader]] = WeakKeyDictionary()
-"""The loaders of each accelerator, by id, in the order in which they were made."""
+_ADD_LOADER: WeakKeyDictionary[Any, Callable[[EchoLoader], None]] = WeakKeyDictionary()
+"""What adds a loader to an accelerator, see `_saved_with`."""
 
 
-def _saved_with(accelerator: Any) -> WeakValueDictionary[int, EchoLoader]:
-    """Return a dict of loaders that an accelerator saves and loads: a file for each and rank."""
+def _saved_with(accelerator: Any) -> Callable[[EchoLoader], None]:
+    """Return what adds loaders that an accelerator saves and loads: a file for each and rank.
+
+    A loader has the number of those made before it, dead ones too. As many files as loaders are
+    theirs in that order, whatever the numbers: a run may make its loader anew for every epoch.
+    """
     loaders: WeakValueDictionary[int, EchoLoader] = WeakValueDictionary()
-    process = accelerator.process_index
+    numbers, process = count(), accelerator.process_index
 
     def files(folder: str) -> dict[Path, EchoLoader]:
-        numbered = enumerate(loaders.values())
+        numbered = loaders.items()
         return {Path(folder, f"echo_loader_{n}_{process}.pt"): loader for n, loader in numbered}
 
+    def saved(folder: str) -> list[Path]:
+        found = Path(folder).glob(f"echo_loader_*_{process}.pt")
+        return sorted(found, key=lambda file: int(file.name.split("_")[2]))
+
     def save(models: Any, weights: Any, folder: str) -> None:
-        for file, loader in files(folder).items():
+        for file, loader in (numbered := files(folder)).items():
             save_state(loader, file)
+        for file in saved(folder):  # of an earlier time
+            if file not in numbered:
+                file.unlink()
 
     def load(models: Any, folder: str) -> None:
-        for file, loader in files(folder).items():
+        numbered, there = files(folder), saved(folder)
+        wanted = there if len(there) == len(numbered) else list(numbered)
+        for file, loader in zip(wanted, numbered.values(), strict=True):
             load_state(loader, file, "save_state() ran without this EchoLoader")
 
     accelerator.register_save_state_pre_hook(save)
     accelerator.register_load_state_pre_hook(load)
-    return loaders
+    return lambda loader: loaders.update({next(numbers): loader})
 
 
 def save_state(loader: EchoLoader, file: Path) -> None:
@@ -212,6 +225,8 @@ def _on_the_host(source: Any) -> Any:
     """Return the `DataLoader` of this process that Accelerate has put into `source`."""
     kind = type(source)  # not __class__, which it makes that of a DataLoader
     if issubclass(kind, DataLoaderDispatcher):
+        if source.state.num_processes == 1:
+            return _batches_of(source.base_dataloader)
         raise ConfigError(
             "in this source the first process reads for all of them (dispatch_batches), which "
             "would meet the communication of your model in another thread; pass to "
@@ -229,7 +244,11 @@ def _on_the_host(source: Any) -> Any:
             "Accelerator() dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True), "
             'to TrainingArguments() accelerator_config={"use_seedable_sampler": True}'
         )
-    loader = source.base_dataloader
+    return _batches_of(source.base_dataloader)
+
+
+def _batches_of(loader: Any) -> Any:
+    """Return a `DataLoader`, or the examples of one whose batches are lists of them."""
     return _Examples(loader) if _yields_lists(loader.collate_fn) else loader
 
 

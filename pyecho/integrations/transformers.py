@@ -18,6 +18,7 @@ except ImportError as error:
 
 import torch
 
+from pyecho._core import ConfigError
 from pyecho.integrations.accelerate import EchoLoader, Lists, load_state, save_state
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ class EchoTrainerMixin(_Trainer):  # type: ignore[misc]
         Options of `pyecho.integrations.accelerate.EchoLoader`, `factor` among them. With
         ``batch_size=None`` the collator's batches are echoed as they are. A dataset without a
         length needs `steps_per_epoch`, or ``TrainingArguments(max_steps=)``.
+
+    Raises `ConfigError` in ``train()`` if batches hold groups of equal prompts, as those of TRL's
+    ``GRPOTrainer``: echoes would tear them apart.
     """
 
     data_collator: Any
@@ -71,6 +75,7 @@ class EchoTrainerMixin(_Trainer):  # type: ignore[misc]
             source = super().get_train_dataloader()
         finally:
             self.data_collator = collator
+        _refuse_groups(self, source)
         loader = _TrainerLoader(source, accelerator=self.accelerator, **options)
         if self._resumed_from is not None:
             file = _file_of(self, self._resumed_from)
@@ -135,6 +140,28 @@ class _SavesLoader(transformers.TrainerCallback):  # type: ignore[misc]
         file.parent.mkdir(parents=True, exist_ok=True)
         with _safe_globals():
             save_state(self._trainer.echo_loader, file)
+
+
+def _refuse_groups(trainer: Any, source: Any) -> None:
+    """Raise `ConfigError` if batches hold each example several times, as groups."""
+    sampler = source
+    while (inner := _sampler_in(sampler)) is not None:
+        sampler = inner
+    for of, name in ((sampler, "mini_repeat_count"), (trainer, "num_generations")):
+        times = getattr(of, name, 1)
+        if isinstance(times, int) and times > 1:
+            raise ConfigError(
+                f"{type(of).__name__} has each example {times} times in a batch ({name}), as GRPO, "
+                "which compares the completions of one prompt; echoing draws uses of others in "
+                "between. Train without EchoTrainerMixin, and echo what was generated "
+                "(examples/rollouts.py)"
+            )
+
+
+def _sampler_in(loader: Any) -> Any:
+    """Return the sampler in a loader or sampler, None if there is none."""
+    found = getattr(loader, "batch_sampler", None)  # not `or`, which asks for its length
+    return getattr(loader, "sampler", None) if found is None else found
 
 
 def _safe_globals() -> Any:

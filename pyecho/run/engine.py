@@ -109,6 +109,11 @@ class Engine:
         if lists is not None:
             self.wiring = replace(self.wiring, lists=lists)
 
+    def resume(self, lists: tuple[bool, ...] | None) -> None:
+        """Know that a state was loaded, and the lists of its run."""
+        self.know_lists(lists)
+        self.wiring = replace(self.wiring, resumes=True)
+
     def let_grow(self) -> None:
         """Give no warning of batches that the consumer's library keeps for a while."""
         self.wiring = replace(self.wiring, grows_quietly=True)

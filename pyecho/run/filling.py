@@ -30,7 +30,7 @@ def shown_filling(items: Any, source: Source, config: Config, length: int | None
 
         items = Filling(items, capacity, rows_of if source.batched else None)
     rows = source.rows_told() if source.batched else 1
-    if capacity < 2 or length is None or rows is None or 3 * capacity < length:
+    if capacity < 2 or length is None or not rows or 3 * capacity < length:
         return items
     told = _tell(source, capacity, length, time.perf_counter())
     return chain(islice(items, -(-capacity // rows)), told, items)

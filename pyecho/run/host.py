@@ -164,7 +164,7 @@ def items_ahead(config: Config, first: Any) -> int:
     item_bytes, wiring = size_of(first), config.wiring
     items = config.capacity + config.prefetch
     needed = items * (item_bytes or 0)
-    if config.max_bytes is not None and needed > config.max_bytes:
+    if config.max_bytes is not None and needed > config.max_bytes and not wiring.resumes:
         raise ConfigError(
             f"{items} items (shuffle_buffer + prefetch) of {item_bytes} bytes need {needed} bytes, "
             f"but max_bytes is {config.max_bytes}; lower shuffle_buffer or prefetch, or raise "
@@ -205,11 +205,12 @@ class ExampleEcho(HostEcho):
         varies = any(field.varies for field in leaves_of(self.spec))
         by_workers = source.fills_slots and not varies
         together = max(1, min(32, AHEAD_BYTES // 4 // max(1, size_of(first) or 1)))
+        ahead = rows_of(first) if config.splits_batches else 2 * config.num_workers * together
+        if config.max_bytes is not None and not by_workers:
+            ahead = 1  # or the size of the item that happens to be first decided what fits
         wiring = replace(
             config.wiring,
-            slots_ahead=max(
-                1, rows_of(first) if config.splits_batches else 2 * config.num_workers * together
-            ),
+            slots_ahead=max(1, ahead),
             shared_slots=by_workers,
             held=1 if self.blocks else held,  # a batch on the device is no lease
         )

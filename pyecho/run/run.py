@@ -349,5 +349,5 @@ class Run:
         self._retire()
         self._end(reading if stays else None)
         self.epoch = saved.epoch
-        self.engine.know_lists(saved.lists)
+        self.engine.resume(saved.lists)
         self.saved = saved

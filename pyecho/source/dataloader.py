@@ -108,7 +108,7 @@ class DataLoaderSource(Iterable):
         def keep(begin: int, end: int) -> bool:
             if not begins and end > row:
                 begins.append(begin)
-            return end > row
+            return end > row or row == 0  # the first list may be empty
 
         items, lists = self._begin(keep)
         if row > 0:
@@ -208,7 +208,7 @@ class DataLoaderSource(Iterable):
             following = None  # known by the state, or by the pass before it
         if following is not None and given:
             begins = {**begins, following: [each.get_state() for each in given]}
-        listed = [[epoch, [each.numpy() for each in begin]] for epoch, begin in begins.items()]
+        listed = [[epoch, list(begin)] for epoch, begin in begins.items()]
         if is_drawn:
             self.prepare()
         base, counted = self._base if is_drawn else None, self.indexed

@@ -220,7 +220,8 @@ def examples_of(loader: Any) -> tuple[int, int] | tuple[None, None]:
     if data is None or not _keeps_batches(loader):
         return None, None
     if not isinstance(loader, data.DataLoader):
-        if getattr(type(loader).__len__, "__module__", "") == "fastai.data.load":
+        length = getattr(type(loader), "__len__", None)
+        if getattr(length, "__module__", "") == "fastai.data.load":
             return _batched(loader.n, loader.bs, loader.drop_last)
         inner = getattr(loader, "loader", None)  # timm's PrefetchLoader
         return examples_of(inner) if isinstance(inner, data.DataLoader) else (None, None)

@@ -20,6 +20,7 @@ from pyecho.device.place import Device, check_options
 from pyecho.device.tensors import TorchAdapter
 from pyecho.options import Options, with_options
 from pyecho.run.pipeline import MakePipeline
+from pyecho.state.walk import Loaded
 from pyecho.warn import warn
 
 if TYPE_CHECKING:
@@ -118,8 +119,8 @@ class EchoLoader(pyecho.EchoLoader):
         payload
             Save the items that are not used up. None: yes, but among several ranks of
             `torch.distributed` no, if the source can be read again and the factor is a number. Such
-            a state serves every rank, and frameworks keep only that of the first. Any other state
-            of a rank is refused by the others.
+            a state serves every rank whose passes are as long, and frameworks keep only that of the
+            first. Any other state of a rank is refused by the others.
         """
         in_group = self._group is not None and self._group.size > 1
         rank, source = None if in_group else _rank(), self._source
@@ -135,12 +136,13 @@ class EchoLoader(pyecho.EchoLoader):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was called; see `pyecho.EchoLoader.load_state_dict`."""
         if isinstance(state, dict) and "of_rank" in state:
-            state = dict(state)
-            of_rank, rank = state.pop("of_rank"), _rank()
+            of_rank, rank = Loaded(state)["of_rank"].count(), _rank()
+            state = {name: value for name, value in state.items() if name != "of_rank"}
             if rank is not None and of_rank != rank:
                 raise CheckpointError(
                     f"the state holds the items of rank {of_rank}, and this is rank {rank}; save "
-                    "one for each rank, or state_dict(payload=False), which serves all"
+                    "one for each rank; state_dict(payload=False) serves all only if the factor is "
+                    "a number, and the source has no state or order of its own"
                 )
         super().load_state_dict(state)
 
@@ -235,7 +237,7 @@ class EchoDataset(IterableDataset[Any]):
     def __init__(self, loader: EchoLoader) -> None:
         self.loader = loader
         # Of the next iteration in a worker, which may be a new process for every epoch.
-        self._epoch = torch.zeros((), dtype=torch.int64)
+        self._epoch = torch.zeros((), dtype=torch.int64, device="cpu")
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
 
     def __iter__(self) -> Iterator[Any]:

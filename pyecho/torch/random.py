@@ -90,7 +90,7 @@ class SeededTorch(TorchFunctionMode):
 
     def _generator(self) -> torch.Generator:
         if self._made is None:
-            self._made = torch.Generator().manual_seed(self._seed())
+            self._made = torch.Generator("cpu").manual_seed(self._seed())
         return self._made
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

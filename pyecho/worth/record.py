@@ -44,6 +44,11 @@ class Record:
         self.validation_losses = np.zeros(BINS)
 
     @property
+    def is_new(self) -> bool:
+        """True if nothing was added."""
+        return not (self.batches or self.validated)
+
+    @property
     def bins(self) -> int:
         """Number of bins that have begun."""
         return -(-self.batches // self.width)
@@ -88,8 +93,8 @@ class Record:
     def merge(self, other: Record) -> None:
         """Add what another rank saw in the same batches."""
         other = copy.deepcopy(other)
-        if not self.batches or not other.batches:  # a new one has no part in validation losses
-            self.__dict__ = (self if self.batches else other).__dict__
+        if self.is_new or other.is_new:  # which has no part in validation losses
+            self.__dict__ = (other if self.is_new else self).__dict__
             return
         while self.width != other.width:
             (self if self.width < other.width else other)._halve()

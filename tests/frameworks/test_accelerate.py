@@ -115,6 +115,34 @@ def test_save_state_and_load_state_go_on_with_the_next_batch(make_accelerator, t
     assert [batch[0].tolist() for batch in loader] == later
 
 
+@pytest.mark.parametrize("keeps_other", [False, True])
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_files_of_loaders_have_the_order_in_which_these_were_made(
+    make_accelerator, tmp_path, keeps_other, made_anew
+):
+    accelerator = make_accelerator()
+    other = make_loader(accelerator, examples=30)
+    loader = make_loader(accelerator)
+    accelerator.save_state(tmp_path)
+    if made_anew:
+        loader = make_loader(accelerator)
+    del other
+    next(batches := iter(loader))
+    accelerator.save_state(tmp_path)  # to the same folder
+    rest = [batch[0].tolist() for batch in batches]
+
+    accelerator = make_accelerator()
+    other = make_loader(accelerator, examples=30) if keeps_other or not made_anew else None
+    loader = make_loader(accelerator)
+    if not keeps_other:
+        del other
+        accelerator.load_state(tmp_path)
+        assert [batch[0].tolist() for batch in loader] == rest
+        return
+    with pytest.raises(pyecho.CheckpointError, match="echo_loader_0_0"):
+        accelerator.load_state(tmp_path)
+
+
 def test_state_of_fewer_processes_is_refused(make_accelerator, tmp_path):
     accelerator = make_accelerator()
     accelerator.save_state(tmp_path)
@@ -177,14 +205,19 @@ def test_epoch_survives_an_interrupt_at_each_point(make_accelerator):
     assert not accelerator.gradient_state.in_dataloader
 
 
-def test_source_that_the_first_process_reads_for_all_is_refused(make_accelerator):
-    accelerator = make_accelerator()
-    source = accelerator.prepare_data_loader(DataLoader(Numbers(), batch_size=4))
-    with pytest.raises(pyecho.ConfigError, match="dispatch_batches=False"):
-        EchoLoader(source, 2, accelerator=accelerator)
-    accelerator = make_accelerator(dispatch_batches=False)
+@pytest.mark.parametrize("dispatch", [None, True, False])
+def test_stream_that_the_first_process_reads_is_echoed_by_one_and_refused_by_several(
+    make_accelerator, dispatch
+):
+    accelerator = make_accelerator(dispatch_batches=dispatch)
     source = accelerator.prepare_data_loader(DataLoader(Numbers(), batch_size=4))
     assert len(list(EchoLoader(source, 2, accelerator=accelerator))) == 20
+    PartialState().num_processes = 2
+    if dispatch is False:
+        assert len(list(EchoLoader(source, 2, accelerator=accelerator))) == 20
+        return
+    with pytest.raises(pyecho.ConfigError, match="dispatch_batches=False"):
+        EchoLoader(source, 2, accelerator=accelerator)
 
 
 @pytest.mark.parametrize("dispatch", [False, True])

@@ -106,8 +106,9 @@ def test_trainer_goes_on_with_the_next_batch_of_any_checkpoint(tmp_path, echo, a
     assert states
 
 
-def test_stream_goes_on_with_the_next_batch_in_any_pass(tmp_path):
-    options = {"max_steps": 3 * STEPS, "accelerator_config": {"dispatch_batches": False}}
+@pytest.mark.parametrize("dispatch", [None, False])
+def test_stream_goes_on_with_the_next_batch_in_any_pass(tmp_path, dispatch):
+    options = {"max_steps": 3 * STEPS, "accelerator_config": {"dispatch_batches": dispatch}}
     saving = {"save_strategy": "steps", "save_steps": 1}
     whole = make_trainer(tmp_path, dataset=Stream(), **saving, **options)
     whole.train()
@@ -150,13 +151,48 @@ def test_batches_of_the_collator_may_be_echoed_as_they_are(tmp_path):
 
 
 def test_stream_is_read_by_every_process(tmp_path):
-    with pytest.raises(pyecho.ConfigError, match="accelerator_config="):
-        make_trainer(tmp_path, dataset=Stream(), max_steps=20).train()
-    config = {"dispatch_batches": False}
-    trainer = make_trainer(tmp_path, dataset=Stream(), max_steps=20, accelerator_config=config)
+    trainer = make_trainer(tmp_path, dataset=Stream(), max_steps=20)
     trainer.train()
     assert len(trainer.model.seen) == 20
     assert trainer.model.seen[0] != trainer.model.seen[1]
+
+
+class RepeatSampler(torch.utils.data.Sampler):
+    """Stands for TRL's."""
+
+    def __init__(self, mini_repeat_count):
+        self.mini_repeat_count = mini_repeat_count
+
+    def __iter__(self):
+        return (n for n in range(EXAMPLES) for _ in range(self.mini_repeat_count))
+
+    def __len__(self):
+        return EXAMPLES * self.mini_repeat_count
+
+
+@pytest.mark.parametrize(("by_sampler", "by_trainer"), [(2, 1), (1, 2), (1, 1)])
+def test_trainer_that_compares_completions_of_a_prompt_is_refused(by_sampler, by_trainer, tmp_path):
+    class GroupedTrainer(EchoTrainer):
+        num_generations = by_trainer
+
+        def _get_train_sampler(self, *_):
+            return RepeatSampler(by_sampler)
+
+    arguments = TrainingArguments(
+        str(tmp_path),
+        per_device_train_batch_size=BATCH,
+        max_steps=3,
+        report_to="none",
+        use_cpu=True,
+    )
+    trainer = GroupedTrainer(
+        Model(), arguments, train_dataset=DATASET, data_collator=padded, echo={"factor": 2}
+    )
+    if by_sampler == by_trainer == 1:
+        trainer.train()
+        return
+    with pytest.raises(pyecho.ConfigError, match=r"2 times.*as GRPO.*Train without EchoTrainerMix"):
+        trainer.train()
 
 
 def test_evaluation_is_not_echoed(tmp_path):

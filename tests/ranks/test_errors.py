@@ -241,3 +241,21 @@ def test_length_that_the_first_batch_of_a_rank_disproves_is_an_error_on_every_ra
         list(loader_of(member, source, 2, batch_size=2, unbatch=True, **options))
 
     assert told_of(errors_of(2, rank_does), 1, "does not tell")
+
+
+def test_error_of_another_ranks_state_tells_where_one_state_serves_all():
+    states = {}
+
+    def rank_does(member):
+        source = Unsized(numbers_of(member.rank, 5 + member.rank))
+        loader = loader_of(member, source, 2, batch_size=2, steps_per_epoch=9)
+        assert sum(1 for _ in loader) == 9
+        states[member.rank] = loader.state_dict(payload=False)
+
+    run_world(2, rank_does)
+
+    def load_other(member):
+        loader = loader_of(member, Unsized([]), 2, batch_size=2, steps_per_epoch=9)
+        loader.load_state_dict(states[1 - member.rank])
+
+    assert told_of(errors_of(2, load_other), 0, "serves all only if passes have one length")

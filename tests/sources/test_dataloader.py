@@ -1,6 +1,7 @@
 """A DataLoader over a map-style dataset goes on where it was, whatever the seed of the process."""
 
 import copy
+import io
 import itertools
 import multiprocessing
 import os
@@ -227,6 +228,27 @@ def test_batches_that_lose_rows_are_read_again():
     assert found + [batch["index"].tolist() for batch in other] == expected
 
 
+@pytest.mark.parametrize("payload", [True, False])
+@pytest.mark.parametrize("sizes", [[0, 3, 0, 0, 4, 0], [2, 0, 5, 0], [0, 0, 6]])
+def test_empty_lists_of_indices_change_neither_lengths_nor_resumes(sizes, payload):
+    def collated(rows):
+        return {"index": torch.tensor([row["index"] for row in rows], dtype=torch.int64)}
+
+    def make():
+        indexes = iter(range(ITEMS))
+        lists = [list(itertools.islice(indexes, size)) for size in sizes]
+        source = DataLoader(Rows(), batch_sampler=lists, collate_fn=collated)
+        return pyecho.torch.EchoLoader(source, 2, batch_size=3, shuffle_buffer=4, unbatch=True)
+
+    expected = [batch["index"].tolist() for batch in make()]
+    assert len(make()) == len(expected)
+    for place in range(len(expected)):
+        loader, other = make(), make()
+        found = [batch["index"].tolist() for batch in itertools.islice(loader, place)]
+        other.load_state_dict(loader.state_dict(payload=payload))
+        assert found + [batch["index"].tolist() for batch in other] == expected
+
+
 def test_order_of_a_state_needs_such_a_source():
     _, loader = loader_of(shuffled, 1, {})
     next(iter(loader))
@@ -234,6 +256,19 @@ def test_order_of_a_state_needs_such_a_source():
     other.load_state_dict(loader.state_dict(payload=False))
     with pytest.raises(pyecho.CheckpointError, match="order of a DataLoader over a map-style"):
         next(iter(other))
+
+
+@pytest.mark.parametrize("payload", [True, False])
+def test_state_with_a_generator_can_be_in_a_file_of_plain_data(payload):
+    _, loader = loader_of(with_own_generator, 1, {})
+    batches, file = iter(loader), io.BytesIO()
+    next(batches)
+    torch.save(loader.state_dict(payload=payload), file)
+    expected = list(map(plain, batches))
+    _, other = loader_of(with_own_generator, 2, {})
+    file.seek(0)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert list(map(plain, other)) == expected
 
 
 def test_damaged_states_of_generators_are_refused():

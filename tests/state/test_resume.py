@@ -1,12 +1,15 @@
 """A loader that goes on from a state yields what it would have yielded without, bit for bit."""
 
+import contextlib
 import copy
+import itertools
 import pickle
 import random
 import warnings
 
 import numpy as np
 import pytest
+from drivers import Iterated
 from hypothesis import given
 from hypothesis import strategies as st
 from resuming import (
@@ -307,3 +310,29 @@ def test_copy_has_the_position_of_its_own_in_iterators_with_a_state(way):
     assert first.loader.state_dict()["source"] == consumer.loader.state_dict()["source"]
     assert Consumer(loader).take(4) == rest
     assert other.take(2) == rest[2:]
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 4, "unbatch": True}])
+@pytest.mark.parametrize("payload", [True, False])
+def test_states_of_a_run_fit_where_the_run_has_fitted(options, payload):
+    ends = [0, 1, 30, 60, 62, 90, 91]  # the first batch is the smallest
+    batches = [{"x": np.zeros((end - begin, 300))} for begin, end in itertools.pairwise(ends)]
+    options = {"shuffle_buffer": 3, "prefetch": 2, "epochs": 2, **options}
+
+    def rows(loader, count=None):
+        return [len(batch["x"]) for batch in itertools.islice(loader, count)]
+
+    def make(most):
+        return pyecho.EchoLoader(Iterated(batches), 2, max_bytes=most, **options)
+
+    def fits(most):
+        with contextlib.suppress(pyecho.ConfigError):
+            return bool(rows(make(most)))
+
+    least = next(filter(fits, range(0, 2**20, 1000)))
+    whole = rows(make(least))
+    for stop in range(len(whole)):
+        loader, other = make(least), make(least)
+        assert rows(loader, stop) == whole[:stop]
+        other.load_state_dict(loader.state_dict(payload=payload))
+        assert rows(other) == whole[stop:]

@@ -121,6 +121,51 @@ def test_state_with_batches_of_leaves_without_elements_can_be_in_a_file():
         assert (batch["a"].shape, batch["b"].dtype) == ((len(wanted), 0, 3), torch.uint8)
 
 
+@pytest.mark.parametrize("payload", [True, False])
+def test_states_hold_their_numbers_under_another_default_device(payload):
+    empty = {"b": np.zeros((0, 3), "f4")}
+    items = [{"x": np.arange(3) + number, **empty} for number in range(20)]
+    make = partial(pyecho.torch.EchoLoader, items, 2.5, batch_size=4, shuffle_buffer=5)
+    whole = [batch["x"].tolist() for batch in make()]
+    loader, again = make(), make()
+    batches = iter(loader)
+    next(batches)
+    with torch.device("meta"):
+        state = moved(loader, payload=payload)
+        again.load_state_dict(state)
+        assert [batch["x"].tolist() for batch in again] == whole[1:]
+
+
+def test_jagged_batches_and_draws_are_on_the_host_under_another_default_device():
+    items = [{"x": np.zeros(number % 4, "f4"), "y": np.zeros(3, "f4")} for number in range(20)]
+    fields = {"x": pyecho.Field((None,), "float32", max_bytes=16)}
+
+    def drawn(batch, rng):
+        return {**batch, "y": torch.rand(3, device="cpu")}
+
+    with torch.device("meta"):
+        loader = augmented(items, fields=fields, augment=drawn)
+        loader.as_dataset().set_epoch(0)
+        for batch in loader:
+            assert batch["x"].is_cpu
+            assert batch["y"].is_cpu
+
+
+def test_rank_of_a_state_is_a_number_or_an_array_of_one(monkeypatch):
+    monkeypatch.setattr(pyecho.torch, "_rank", lambda: 0)
+    loader = pyecho.torch.EchoLoader(Stateful(20), 2, batch_size=4)
+    next(iter(loader))
+    state = loader.state_dict()
+    for of_rank in (0, np.zeros((), int), torch.tensor(0)):
+        loader.load_state_dict(state | {"of_rank": of_rank})
+    for of_rank in (1, np.int64(1), torch.tensor(1)):
+        with pytest.raises(pyecho.CheckpointError, match="rank 1, and this is rank 0"):
+            loader.load_state_dict(state | {"of_rank": of_rank})
+    for damaged in (np.zeros(2, int), torch.zeros(2), -1, "0", torch.zeros((), device="meta")):
+        with pytest.raises(pyecho.CheckpointError, match="'of_rank'"):
+            loader.load_state_dict(state | {"of_rank": damaged})
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_changes_of_batches_change_no_state_taken_before_them(workers):
     make = partial(

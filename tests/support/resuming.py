@@ -111,7 +111,8 @@ class StatefulIterator:
 
 def cut(items):
     """The examples as batches of uneven sizes, some of them empty."""
-    return [columns(*ends) for ends in pairwise([*range(0, items, 7), items, items])]
+    ends = sorted([*range(0, items, 7), *range(7, items, 14), items, items])
+    return [columns(*each) for each in pairwise(ends)]
 
 
 def examples(items):

@@ -59,6 +59,20 @@ def test_merge_with_a_new_worth_changes_nothing(new_first):
     assert second.batches == (50 if new_first else 0)
 
 
+@pytest.mark.parametrize("batches", [0, 3])
+def test_merge_keeps_the_validation_losses_of_runs_without_batches(batches):
+    first, second = observed([0.5], batches=0), observed([0.5], batches=batches)
+    for worth, losses in ((first, [1.0, 3.0]), (second, [2.0, 5.0])):
+        for loss in losses:
+            worth.validation(loss)
+    first.merge(pyecho.Worth())
+    assert first.state_dict()["validation_losses"] == [1.0, 3.0]
+    first.merge(second)
+    assert first.state_dict()["validation_losses"] == [1.5, 4.0]
+    assert first.batches == batches
+    assert not first.estimate().identified
+
+
 def test_validation_losses_take_bounded_memory_and_are_kept_evenly():
     worth, again = pyecho.Worth(), pyecho.Worth()
     for step in range(3000):
