@@ -14,7 +14,7 @@ import torch
 
 from pyecho import cuda
 from pyecho._core import ConfigError, CudaError
-from pyecho.checked import checked_int
+from pyecho.checked import checked_int, with_checked_names
 from pyecho.config import Config
 
 
@@ -80,6 +80,9 @@ class Device:
         for option in fields(self)[1:]:
             if self.device is None and getattr(self, option.name) is not option.default:
                 raise ConfigError(f"Device({option.name}=) needs a device, such as 'cuda'")
+
+
+Device.__init__ = with_checked_names(Device.__init__)  # type: ignore[method-assign]
 
 
 def check_options(there: Device, config: Config) -> None:
