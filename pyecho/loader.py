@@ -153,8 +153,9 @@ class EchoLoader(LoaderTools):
         everything, reading included (but with an adaptive factor). None: as many as pay.
     pin_memory
         True: batches of examples lie in pinned memory of PyTorch's, from which a CUDA device can
-        copy while the host goes on (in `pyecho.torch.EchoLoader` only; `max_bytes` does not count
-        batches that have left then). None: only if a device is in use. False: never.
+        copy while the host goes on (in `pyecho.torch.EchoLoader` only, and not if `collate_fn`
+        makes them; `max_bytes` does not count batches that have left then). None: only if a device
+        is in use. False: never.
     max_bytes
         Bound of the host memory for slots, batches and bookkeeping.
     with_info
