@@ -337,7 +337,7 @@ class EchoLoader(LoaderTools):
         self._run.load(SavedState.read(state, self._config))
 
     def close(self) -> None:
-        """Stop the iteration of this loader; its iterator then raises `Closed`. Idempotent."""
+        """Finish this loader for good: its iterators and ``iter()`` then raise `Closed`."""
         self._run.close()
         self._run.engine.crew.join(EXIT_SECONDS)
         self._source.join(EXIT_SECONDS)
