@@ -45,6 +45,15 @@ def plain(value: Any) -> Any:
     return value
 
 
+def as_float(value: Any) -> float:
+    """Return any kind of number as a float, NaN for everything else."""
+    given = plain(value)
+    if not isinstance(given, bool | str | bytes | bytearray | np.generic):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            return float(given)
+    return math.nan
+
+
 def checked_factor(value: Any) -> float:
     """Return the echo factor as a float >= 1, or raise `ConfigError`."""
     if isinstance(value, str) and value == "auto":
@@ -53,10 +62,7 @@ def checked_factor(value: Any) -> float:
             "pyecho.Worth().estimate().best_factor(R) and loader.advise(step, worth=worth) say "
             "which"
         )
-    number, given = math.nan, plain(value)
-    if not isinstance(given, bool | str | bytes | bytearray | np.generic):
-        with contextlib.suppress(TypeError, ValueError, OverflowError):
-            number = float(given)
+    number = as_float(value)
     if not math.isfinite(number) or number < 1 or number >= MAX_USES:
         raise ConfigError(
             f"factor must be a number of at least 1 (1 means no echoing) and below {MAX_USES}, "
