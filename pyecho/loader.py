@@ -300,8 +300,8 @@ class EchoLoader(LoaderTools):
         reference, and what `augment` makes, is in it as it is. In batch echoing it may share memory
         with the loader: save or copy it before you go on.
 
-        After the iteration was left (``break``), it is the position where it was left, until the
-        next ``iter()``, `set_epoch` or `close`.
+        After the iteration was left (``break``), it is the position where it was left (after the
+        last batch: the next epoch), until the next ``iter()``, `set_epoch` or `close`.
 
         A source with a ``state_dict`` and ``load_state_dict``, or ``get_state`` and ``set_state``,
         of its own or of its iterators, goes on by them, a `torch.utils.data.DataLoader` over a
