@@ -154,8 +154,7 @@ class EchoLoader(LoaderTools):
     pin_memory
         True: batches of examples lie in pinned memory of PyTorch's, from which a CUDA device can
         copy while the host goes on (in `pyecho.torch.EchoLoader` only, and not if `collate_fn`
-        makes them; `max_bytes` does not count batches that have left then). None: only if a device
-        is in use. False: never.
+        makes them; `max_bytes` counts them until they leave). None: with a device. False: never.
     max_bytes
         Bound of the host memory for slots, batches and bookkeeping.
     with_info
