@@ -45,6 +45,15 @@ def plain(value: Any) -> Any:
     return value
 
 
+def as_float(value: Any) -> float:
+    """Return any kind of number as a float, NaN for everything else."""
+    given = plain(value)
+    if not isinstance(given, bool | str | bytes | bytearray | np.generic):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            return float(given)
+    return math.nan
+
+
 def checked_factor(value: Any) -> float:
     """Return the echo factor as a float >= 1, or raise `ConfigError`."""
     if isinstance(value, str) and value == "auto":
@@ -53,10 +62,7 @@ def checked_factor(value: Any) -> float:
             "pyecho.Worth().estimate().best_factor(R) and loader.advise(step, worth=worth) say "
             "which"
         )
-    number, given = math.nan, plain(value)
-    if not isinstance(given, bool | str | bytes | bytearray | np.generic):
-        with contextlib.suppress(TypeError, ValueError, OverflowError):
-            number = float(given)
+    number = as_float(value)
     if not math.isfinite(number) or number < 1 or number >= MAX_USES:
         raise ConfigError(
             f"factor must be a number of at least 1 (1 means no echoing) and below {MAX_USES}, "
@@ -96,10 +102,12 @@ def refuse_unknown(owner: type[Any], names: Iterable[str]) -> None:
     )
     near = difflib.get_close_matches(name, options, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(options)}"
-    if name in _GONE:
-        hint = _GONE[name]
-        if hint.startswith("pass device=") and "device" not in options:
-            hint += " to pyecho.torch.EchoLoader"
+    instead = _GONE.get(name, {})
+    successor = next((each for each in instead if each in options or hasattr(owner, each)), None)
+    if successor is not None:
+        hint = instead[successor]
+    elif "device" in instead:
+        hint = f"{instead['device']} to pyecho.torch.EchoLoader"
     elif name in _OF_TORCH:
         hint = "pyecho.torch.EchoLoader has it"
     elif name == "sharding":
@@ -110,20 +118,42 @@ def refuse_unknown(owner: type[Any], names: Iterable[str]) -> None:
 
 
 _GONE = {
-    "burst": "it is called slots_ahead=",
-    "capacity": "it is called shuffle_buffer=",
-    "device_augment": 'pass device=pyecho.torch.Device("cuda:0", augment=...)',
-    "device_dtype": 'pass device=pyecho.torch.Device("cuda:0", dtype=...)',
-    "echo_on": 'pass device=pyecho.torch.Device("cuda:0", echo=True)',
-    "flatten": 'pass unbatch="lists"',
-    "leases": "it is called held=",
-    "max_device_bytes": 'pass device=pyecho.torch.Device("cuda:0", max_bytes=...)',
-    "memory": "pass pin_memory=True (pinned), False (pageable) or None (as the device needs it)",
-    "pad": "give the leaf a pyecho.Field(..., pad=), in fields= or in the spec",
-    "retries": "an item whose worker process died is made once more, then WorkerError names it",
-    "worth": "call loader.advise(step, worth=worth), which says what factor to pass",
+    "burst": {"slots_ahead": "it is called slots_ahead="},
+    "capacity": {"shuffle_buffer": "it is called shuffle_buffer="},
+    "device_augment": {
+        "echo": "it is called augment=",
+        "device": 'pass device=pyecho.torch.Device("cuda:0", augment=...)',
+    },
+    "device_dtype": {
+        "echo": "it is called dtype=",
+        "device": 'pass device=pyecho.torch.Device("cuda:0", dtype=...)',
+    },
+    "echo_on": {
+        "echo": "it is called echo=",
+        "device": 'pass device=pyecho.torch.Device("cuda:0", echo=True)',
+    },
+    "flatten": {"unbatch": 'pass unbatch="lists"', "put": "put() each example of a list"},
+    "leases": {"held": "it is called held="},
+    "max_device_bytes": {
+        "echo": "it is called max_bytes=",
+        "device": 'pass device=pyecho.torch.Device("cuda:0", max_bytes=...)',
+    },
+    "memory": {
+        "pin_memory": "pass pin_memory=True (pinned), False (pageable) or None (as the device "
+        "needs it)",
+        "allocate": "pass allocate=, a function that returns such memory",
+    },
+    "pad": {
+        "fields": "give the leaf a pyecho.Field(..., pad=), in fields=",
+        "spec": "give the leaf a pyecho.Field(..., pad=), in the spec",
+    },
+    "retries": {
+        "num_workers": "an item whose worker process died is made once more, then WorkerError "
+        "names it"
+    },
+    "worth": {"advise": "call loader.advise(step, worth=worth), which says what factor to pass"},
 }
-"""Arguments that are gone, and what to do instead."""
+"""Arguments that are gone, and what to do where there is this option or method instead."""
 
 _OF_TORCH = ("device", "group")
 

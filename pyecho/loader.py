@@ -153,8 +153,8 @@ class EchoLoader(LoaderTools):
         everything, reading included (but with an adaptive factor). None: as many as pay.
     pin_memory
         True: batches of examples lie in pinned memory of PyTorch's, from which a CUDA device can
-        copy while the host goes on (in `pyecho.torch.EchoLoader` only; `max_bytes` does not count
-        batches that have left then). None: only if a device is in use. False: never.
+        copy while the host goes on (in `pyecho.torch.EchoLoader` only, and not if `collate_fn`
+        makes them; `max_bytes` counts them until they leave). None: with a device. False: never.
     max_bytes
         Bound of the host memory for slots, batches and bookkeeping.
     with_info
@@ -299,8 +299,8 @@ class EchoLoader(LoaderTools):
         reference, and what `augment` makes, is in it as it is. In batch echoing it may share memory
         with the loader: save or copy it before you go on.
 
-        After the iteration was left (``break``), it is the position where it was left, until the
-        next ``iter()``, `set_epoch` or `close`.
+        After the iteration was left (``break``), it is the position where it was left (after the
+        last batch: the next epoch), until the next ``iter()``, `set_epoch` or `close`.
 
         A source with a ``state_dict`` and ``load_state_dict``, or ``get_state`` and ``set_state``,
         of its own or of its iterators, goes on by them, a `torch.utils.data.DataLoader` over a
@@ -336,7 +336,7 @@ class EchoLoader(LoaderTools):
         self._run.load(SavedState.read(state, self._config))
 
     def close(self) -> None:
-        """Stop the iteration of this loader; its iterator then raises `Closed`. Idempotent."""
+        """Finish this loader for good: its iterators and ``iter()`` then raise `Closed`."""
         self._run.close()
         self._run.engine.crew.join(EXIT_SECONDS)
         self._source.join(EXIT_SECONDS)

@@ -14,7 +14,7 @@ import torch
 
 from pyecho import cuda
 from pyecho._core import ConfigError, CudaError
-from pyecho.checked import checked_int
+from pyecho.checked import checked_int, with_checked_names
 from pyecho.config import Config
 
 
@@ -82,8 +82,23 @@ class Device:
                 raise ConfigError(f"Device({option.name}=) needs a device, such as 'cuda'")
 
 
+Device.__init__ = with_checked_names(Device.__init__)  # type: ignore[method-assign]
+
+
 def check_options(there: Device, config: Config) -> None:
     """Raise `ConfigError` if the other options of a loader do not fit."""
+    if config.pin_memory and there.device is None:
+        if config.batch_size is None:
+            raise ConfigError(
+                "pin_memory=True makes batches of examples in pinned memory, and in batch echoing "
+                "the source makes them; have it pin them, as DataLoader(pin_memory=True) does, or "
+                "pass device="
+            )
+        if config.collate_fn is not None:
+            raise ConfigError(
+                "pin_memory=True makes batches of arrays in pinned memory, and collate_fn makes "
+                "its own; have it pin them (tensor.pin_memory()), or pass device="
+            )
     if not there.echo:
         return
     if config.batch_size is None:

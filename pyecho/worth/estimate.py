@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyecho._core import ConfigError, EchoError
+from pyecho.checked import as_float
 
 Floats = NDArray[np.float64]
 
@@ -113,10 +114,11 @@ class WorthEstimate:
         EchoError
             If the worth is not known.
         """
+        given, ratio = ratio, as_float(ratio)
         if not ratio > 0:
             raise ConfigError(
-                "best_factor needs R, above 0, such as loader.stats().ratio once some batches "
-                f"have come; got {ratio}"
+                "best_factor needs R, a number above 0, such as loader.stats().ratio once some "
+                f"batches have come; got {given!r}"
             )
         if not self.identified:
             raise EchoError(
@@ -151,8 +153,11 @@ def least_best(speed: Callable[[float], float], most: float) -> tuple[float, flo
 
 def _effective(factor: float) -> Floats:
     """Return E(factor) of each profile."""
+    given, factor = factor, as_float(factor)
     if not 1 <= factor < math.inf:
-        raise ConfigError(f"E(factor) needs a factor of at least 1, got {factor}")
+        raise ConfigError(
+            f"effective needs a factor, a number of at least 1, such as the loader's; got {given!r}"
+        )
     whole = min(int(factor), USES)
     most = min(whole, USES - 1)
     return np.asarray(TOTALS[:, whole - 1] + (factor - whole) * (PROFILES[:, most - 1]))

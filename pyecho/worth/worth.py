@@ -92,9 +92,14 @@ class Worth:
                 f"Worth.observe needs losses as numbers, got {type(losses).__name__} ({error})"
             ) from error
         if shape != use.shape:
+            remedy = "compute the loss without a reduction (reduction='none')"
+            if shape[1:]:
+                remedy = "take the mean over all axes but the first"
+            elif shape:
+                remedy = "pass all losses of a batch, and the info that came with it"
             raise ConfigError(
-                f"Worth.observe needs one loss for each of {len(use)} examples, got losses of "
-                f"shape {shape}; compute the loss without a reduction (reduction='none')"
+                f"Worth.observe needs one loss for each of {len(use)} examples, shape "
+                f"{use.shape}, got {type(losses).__name__} of shape {shape}; {remedy}"
             )
         self._pending.append((arrival, use, items))
         while self._pending and (len(self._pending) > MOST_PENDING or self._pending[0][0].ready()):

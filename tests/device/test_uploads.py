@@ -135,6 +135,19 @@ def test_numpy_has_no_pinned_memory():
         pyecho.EchoLoader(np.arange(10), 2, batch_size=5, pin_memory=True)
 
 
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        ({}, r"DataLoader\(pin_memory=True\)"),
+        ({"batch_size": 2, "collate_fn": list}, r"tensor\.pin_memory\(\)"),
+    ],
+)
+def test_pinning_of_batches_that_others_make_is_refused_without_a_device(options, remedy):
+    with pytest.raises(pyecho.ConfigError, match=rf"{remedy}.*, or pass device="):
+        pyecho.torch.EchoLoader(rows(4), 2, pin_memory=True, **options)
+    pyecho.torch.EchoLoader(rows(4), 2, pin_memory=True, device="cuda:0", **options)
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_uploads_have_spans_in_a_trace(way, device, tmp_path):
     loader = pyecho.torch.EchoLoader(rows(12), 2, **WAYS[way])

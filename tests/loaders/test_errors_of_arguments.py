@@ -140,7 +140,9 @@ def jax_loader(source, **options):
         (buffer_of, "capacity", "it is called shuffle_buffer="),
         (buffer_of, "burst", "it is called slots_ahead="),
         (buffer_of, "leases", "it is called held="),
-        (buffer_of, "pad", "give the leaf a pyecho.Field(..., pad=), in fields= or in the spec"),
+        (buffer_of, "pad", "give the leaf a pyecho.Field(..., pad=), in the spec"),
+        (buffer_of, "memory", "pass allocate=, a function that returns such memory"),
+        (buffer_of, "flatten", "put() each example of a list"),
         (pyecho.EchoLoader, "worth", "call loader.advise(step, worth=worth)"),
         (pyecho.EchoLoader, "device", "pyecho.torch.EchoLoader has it"),
         (pyecho.torch.EchoLoader, "sharding", "pyecho.jax.EchoLoader has it"),
@@ -172,6 +174,33 @@ def test_an_option_that_is_gone_names_its_successor(gone, value, instead):
         with pytest.raises(TypeError) as raised:
             make([1], **{gone: value})
         assert str(raised.value) == message + where
+
+
+@pytest.mark.parametrize(
+    ("make", "gone"),
+    [
+        *[(pyecho.EchoLoader, "burst"), (pyecho.torch.EchoLoader, "leases")],
+        *[(buffer_of, "retries"), (buffer_of, "worth"), (pyecho.torch.Device, "capacity")],
+    ],
+)
+def test_an_option_that_is_gone_names_no_successor_of_another_class(make, gone):
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{gone}'; the options"):
+        make([1], **{gone: 3})
+
+
+@pytest.mark.parametrize(
+    ("gone", "name"),
+    [
+        *[("echo_on", "echo"), ("device_dtype", "dtype"), ("device_augment", "augment")],
+        ("max_device_bytes", "max_bytes"),
+    ],
+)
+def test_device_names_the_successor_of_an_option_that_is_gone(gone, name):
+    with pytest.raises(TypeError) as raised:
+        pyecho.torch.Device("cuda:0", **{gone: None})
+    assert str(raised.value) == (
+        f"Device() got an unexpected keyword argument {gone!r}; it is called {name}="
+    )
 
 
 @pytest.mark.parametrize("wrong", ["False", 0, None])

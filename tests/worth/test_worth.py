@@ -1,5 +1,8 @@
 """Worth: the true worth lies in the interval, and what cannot be known is not claimed."""
 
+import math
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -107,12 +110,37 @@ def test_observe_needs_numbers(losses):
         pyecho.Worth().observe(losses, info_of([0, 0, 0]))
 
 
-@pytest.mark.parametrize("losses", [1.0, [1.0, 2.0], np.ones((3, 1)), torch.tensor(1.0)])
-def test_observe_needs_a_loss_for_each_example(losses):
+@pytest.mark.parametrize(
+    ("losses", "came", "remedy"),
+    [
+        (1.0, r"float of shape \(\)", "reduction='none'"),
+        (torch.tensor(1.0), r"Tensor of shape \(\)", "reduction='none'"),
+        ([1.0, 2.0], r"list of shape \(2,\)", "pass all losses of a batch, and the info"),
+        (np.ones((3, 1)), r"ndarray of shape \(3, 1\)", "mean over all axes but the first"),
+    ],
+)
+def test_observe_needs_a_loss_for_each_example(losses, came, remedy):
     worth = pyecho.Worth()
-    with pytest.raises(pyecho.ConfigError, match=r"one loss for each of 3 examples.*reduction"):
+    with pytest.raises(
+        pyecho.ConfigError, match=rf"one loss for each of 3 examples, .* got {came}; .*{remedy}"
+    ):
         worth.observe(losses, info_of([0, 0, 0]))
     assert worth.state_dict()["batches"] == 0
+
+
+@pytest.mark.parametrize("wrong", ["a", None, [1], 1j, True, math.nan, 0, -1])
+def test_estimate_names_a_ratio_or_factor_that_is_no_number_above_its_bound(wrong):
+    estimate = pyecho.Worth().estimate()
+    came = re.escape(repr(wrong))
+    with pytest.raises(
+        pyecho.ConfigError, match=rf"^best_factor needs R, a number .*stats\(\)\.ratio .*{came}$"
+    ):
+        estimate.best_factor(wrong)
+    for ask in (estimate.effective, estimate.effective_interval):
+        with pytest.raises(
+            pyecho.ConfigError, match=rf"^effective needs a factor, a number .*{came}$"
+        ):
+            ask(wrong)
 
 
 def test_observe_leaves_out_losses_that_are_not_finite():
