@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from itertools import islice, repeat
 from typing import Any, NamedTuple
 
@@ -163,24 +162,29 @@ class Plan:
 
     def _replay(self) -> None:
         """Have the factor decide as it did once, over a source that is late, in every flow."""
-        log: dict[int, Any] = {}
-        flow = 0
-        while flow <= LAST:
-            late = self.kind.same and not self.kind.cut and not self.kind.options
+        key = repr(self)  # hypothesis needs the same decisions each time
+        if key not in _LOGS:
+            _LOGS[key] = self._decided()
+        self.options["factor"] = self.options["factor"].replay(_LOGS[key])
+
+    def _decided(self) -> dict[int, Any]:
+        kind, log = self.kind, {}
+        late = kind.same and not kind.cut and not kind.options
+        alone = kind.one_shot or not (kind.jumps and self.flows)
+        for flow in range(1 if alone else LAST + 1):
             source: Any = Late(examples(self.items)) if late else None
-            source = iter(source) if late and self.kind.one_shot else source
-            loader = self.loader(Driver(threads=1), source)
-            with loader, warnings.catch_warnings():
+            source = iter(source) if late and kind.one_shot else source
+            with self.loader(Driver(threads=1), source) as loader:
                 loader.set_epoch(flow)
                 torch.manual_seed(SEED_OF_ORDER)
                 for _ in range(self.iterations + 1):
                     for _ in loader:
                         pass
                 log = loader.stats().log | log
-            if not (self.flows and self.kind.jumps) or self.kind.one_shot:
-                break
-            flow += 1
-        self.options["factor"] = self.options["factor"].replay(log)
+        return log
+
+
+_LOGS: dict[str, dict[int, Any]] = {}
 
 
 @st.composite
