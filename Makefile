@@ -49,7 +49,7 @@ test-python: .venv/test.stamp ## Run the Python tests
 check: gtest .venv/test.stamp ## The quick tests, for each change: under a minute once it is built
 	$(call build_cpp,default)
 	$(WITH_TOOLS) ctest --preset default --label-exclude "stress|models" --progress
-	$(PYTEST) -m "not slow" --quiet
+	$(PYTEST) -m "not slow" --quiet --hypothesis-profile=check
 
 test-cpp: gtest .venv/tools.stamp ## Build and run the C++ tests
 	$(call build_cpp,default)

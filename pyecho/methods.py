@@ -162,7 +162,7 @@ class LoaderTools:
             self._run.set_epoch(self._run.epoch + 1)  # which ends that iteration
         if not (self._run.unfinished or self._run.flows):
             self._source.set_epoch(self._run.epoch)  # which may decide the length
-        state = skipped(self._run, count, self._items())
+        state = skipped(self._run, count, self._items(), self._adapter)
         loader: Any = self
         loader.load_state_dict(whole_state(self._config, **state))
 

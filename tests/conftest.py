@@ -35,12 +35,14 @@ except ImportError:
 else:
     common = {
         "deadline": None,
-        "database": None,
         "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
     }
-    settings.register_profile("default", derandomize=True, max_examples=150, **common)
-    settings.register_profile("stress", max_examples=5000, **common)
-    settings.load_profile("stress" if STRESS else "default")
+    fixed = {"derandomize": True, "database": None, **common}
+    settings.register_profile("ci", max_examples=150, **fixed)
+    settings.register_profile("check", max_examples=20, **fixed)
+    # What it finds stays in .hypothesis, and comes first the next time.
+    settings.register_profile("night", max_examples=5000, print_blob=True, **common)
+    settings.load_profile("night" if STRESS else "ci")
 
 
 @pytest.hookimpl(wrapper=True)

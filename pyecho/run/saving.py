@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyecho._core import ConfigError, EchoError
 from pyecho.config import Config
+from pyecho.items.spec import Adapter
 from pyecho.run.engine import Flow
 from pyecho.source import Source
 from pyecho.state.position import Position, position_of
@@ -112,10 +113,11 @@ def needs_payload(source: Source) -> EchoError:
     )
 
 
-def skipped(run: Run, count: int, items: int | None) -> dict[str, Any]:
+def skipped(run: Run, count: int, items: int | None, adapter: Adapter) -> dict[str, Any]:
     """Return what a state holds whose consumer has taken `count` batches of the next epoch.
 
-    `items`: of a pass, which decide its batches. See `EchoLoader.skip_first_batches`.
+    `items`: of a pass, which decide its batches. `adapter`: has the arrays of a state. See
+    `EchoLoader.skip_first_batches`.
     """
     config, source = run.config, run.source
     if run.unfinished:
@@ -137,4 +139,5 @@ def skipped(run: Run, count: int, items: int | None) -> dict[str, Any]:
     at = Position(iterations=iterations, batches=count, delivered=count, passes=None)
     length = source.length()
     position = position_of(vars(at), epoch, length, uses)
+    position["decisions"] = adapter.saved(at.decisions)
     return {"epoch": run.epoch, "position": position, "order": source.order(run.epoch)}

@@ -186,3 +186,11 @@ def test_changes_of_batches_change_no_state_taken_before_them(workers):
             emitted.append(batch.tolist())
             batch.zero_()
         assert emitted == wanted
+
+
+def test_state_after_batches_were_skipped_can_be_in_a_file():
+    make = partial(pyecho.torch.EchoLoader, Numbers(), 2, batch_size=4, with_info=True)
+    whole, loader, again = [plain(each) for each in make()], make(), make()
+    loader.skip_first_batches(3)
+    again.load_state_dict(moved(loader))
+    assert [plain(each) for each in again] == whole[3:]
