@@ -28,7 +28,11 @@ def state_of(run: Run, payload: bool) -> dict[str, Any]:
     lists = run.engine.wiring.lists
     following = run.epoch if run.flow is None else None
     order = run.source.order(following) if run.saved is None else run.saved.order
-    return _found(run, payload) | {"lists": None if lists is None else list(lists), "order": order}
+    found = _found(run, payload)
+    found |= {"lists": None if lists is None else list(lists), "order": order}
+    seen = run.source.seen.state() if run.saved is None else run.saved.seen
+    serves_all = found.get("rank", 0) is None or found["position"] is None
+    return found | {"seen": [] if serves_all else seen}
 
 
 def _found(run: Run, payload: bool) -> dict[str, Any]:
