@@ -32,7 +32,7 @@ Digest = tuple[list[int], bool]
 
 _REMEDY = (
     "its order is not the same in every process. Seed it: WebDataset(..., seed=) and "
-    "shuffle(..., seed=) or rng=; a DataLoader over an IterableDataset, or with an __iter__ of its "
+    "shuffle(..., seed=); a DataLoader over an IterableDataset, or with an __iter__ of its "
     "own: generator=, or torch.manual_seed at the same place; samplers and datasets with "
     "set_epoch(): by its epoch; or have the source go on by a state_dict and load_state_dict"
 )
