@@ -228,6 +228,7 @@ class Reading(Iterator[Iterator[Any]]):
         """Drop the first item and the items of the state, which the stage has by now."""
         self.first, self.again, self._looked = [], [], []
         self.saved, self._cursor = Snapshot(at=self.at), None
+        self._source.seen.forget()
 
     # ------------------------------------------------------------ all items
 
@@ -267,6 +268,7 @@ class Reading(Iterator[Iterator[Any]]):
         """Tell the source the number of an epoch, once."""
         if epoch != self._told:
             self._source.set_epoch(epoch)
+            self._source.seen.epoch = epoch
             self._told = epoch
 
     def _limit(self, items: Any, begin: int) -> Any:

@@ -243,6 +243,7 @@ class Run:
             source.load(saved.source)
         if saved is not None:
             source.set_order(saved.order)
+            source.seen.expect(saved.seen)
         reading, context = self.reading, CallerContext()
         if reading is None or not self._keeps_reading:
             self.reading = reading = Reading(source, config, snapshot, state)

@@ -31,7 +31,10 @@ def state_of(run: Run, payload: bool) -> dict[str, Any]:
     found = _found(run, payload)
     # After the position, of which it is to know all passes: the source may be read meanwhile.
     order = run.source.order(following) if run.saved is None else run.saved.order
-    return found | {"lists": None if lists is None else list(lists), "order": order}
+    found |= {"lists": None if lists is None else list(lists), "order": order}
+    seen = run.source.seen.state() if run.saved is None else run.saved.seen
+    serves_all = found.get("rank", 0) is None or found["position"] is None
+    return found | {"seen": [] if serves_all else seen}
 
 
 def _found(run: Run, payload: bool) -> dict[str, Any]:

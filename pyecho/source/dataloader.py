@@ -7,18 +7,17 @@ are asked for: from any place on, or some of them. So no item is loaded only to 
 from __future__ import annotations
 
 import copy
-import itertools
 import sys
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from pyecho._core import CheckpointError
-from pyecho.items.rows import rows_of
 from pyecho.source.iterable import Batches, Iterable, is_stateful
+from pyecho.source.lists import Counted, Lists, Order, SeededLists
+from pyecho.source.seen import digest_of_list
 
 MOST_BEGINS = 1024
 """Passes whose beginnings are remembered, of generators that the user gave: 5 kB each."""
@@ -46,7 +45,8 @@ def owned(given: Any) -> Any:
 class DataLoaderSource(Iterable):
     """A `DataLoader` whose passes can begin at any batch.
 
-    Samplers without a generator get one that is seeded by (base, epoch). The base is drawn from
+    Samplers without a generator get one that is seeded by (base, epoch); draws of other samplers
+    from PyTorch's global generator come from such a one, too. The base is drawn from
     PyTorch's global generator, in the consumer's thread, when the first epoch of a run begins, and
     is part of states. A generator that the user gave stays as it is, and its state at the beginning
     of each pass is part of states.
@@ -60,6 +60,7 @@ class DataLoaderSource(Iterable):
         self._restored: dict[int, list[Any]] = {}  # of a state, until another pass begins
         self._drawn_to_end = -1  # the epoch of the pass that was last
         self._first_known = 0  # pass of a state, until one of its passes begins
+        self._draws = False  # the sampler has drawn from the global generator
         self._copy_loader()
         self.indexed = not unbatch or self._has_lists
 
@@ -73,7 +74,8 @@ class DataLoaderSource(Iterable):
         name = "sampler" if loader.batch_sampler is None else "batch_sampler"
         self._has_lists = name == "batch_sampler"
         self._sampler = getattr(loader, name)
-        self._order = _Order(self._sampler)
+        self._is_known = is_known(self._sampler)
+        self._order = Order(self._sampler)
         self._loader = self._iterated = copy.copy(loader)
         vars(self._loader).update({name: self._order, "_iterator": None})
         if loader is not self.object:
@@ -129,14 +131,14 @@ class DataLoaderSource(Iterable):
 
         return self._begin(keep)[0], begins
 
-    def _begin(self, keep: Callable[[int, int], bool]) -> tuple[Iterator[Any], _Lists]:
+    def _begin(self, keep: Callable[[int, int], bool]) -> tuple[Iterator[Any], Lists]:
         self._loader.generator = self._seeded(1)  # that seeds the workers
         by_row = self.batched and self._has_lists
-        self._order.lists = lists = _Lists(self._draw, keep, self._drawn, by_row=by_row)
+        self._order.lists = lists = Lists(self._draw, keep, self._drawn, by_row=by_row)
         items: Iterator[Any] = iter(self._iterated)
         if self.batched:
             items = Batches(items)
-        return _Counted(items, lists, self._stop_counting) if by_row else items, lists
+        return Counted(items, lists, self._stop_counting) if by_row else items, lists
 
     def _stop_counting(self) -> None:
         """Read from the beginning from now on: a batch has other rows than its list of indices."""
@@ -147,7 +149,8 @@ class DataLoaderSource(Iterable):
         if self._is_behind(self._epoch):
             for _ in self._draw_pass(max(self._restored)):
                 pass
-        return self._draw_pass(self._epoch)
+        lists = self._draw_pass(self._epoch)
+        return lists if self._is_known else self.seen.watched(lists, digest_of_list)
 
     def _is_behind(self, epoch: int) -> bool:
         """Return True if the last pass of a state had no item left, so its end was not drawn."""
@@ -178,7 +181,16 @@ class DataLoaderSource(Iterable):
         self._remember(epoch, begin)
         if (generator := owned(self.object).generator) is not None:
             _random(generator)  # with which a DataLoader seeds its workers
-        return iter(sampler)
+        if self._is_known:
+            return iter(sampler)
+        from pyecho.torch.random import SeededTorch
+
+        return SeededLists(sampler, SeededTorch(self._seed_of_draws).call)
+
+    def _seed_of_draws(self) -> int:
+        """Return the seed for what a sampler draws from the global generator, in this thread."""
+        self._draws = True
+        return int(self._seeded(0).initial_seed())
 
     def _drawn(self) -> None:
         """Remember where the next pass begins."""
@@ -202,7 +214,8 @@ class DataLoaderSource(Iterable):
     def order(self, following: int | None) -> dict[str, Any] | None:
         """Return what decides the order of passes."""
         given: list[Any] = []
-        is_drawn = with_generator(self._sampler, None, given) is not self._sampler
+        is_drawn = with_generator(self._sampler, None, given) is not self._sampler or self._draws
+        is_drawn = is_drawn or not (following is None or self._is_known)
         begins = self._begins
         if following in self._restored or (following is not None and self._is_behind(following)):
             following = None  # known by the state, or by the pass before it
@@ -225,7 +238,7 @@ class DataLoaderSource(Iterable):
             epoch: [_torch().from_numpy(each.copy()) for each in begin]
             for epoch, begin in known["begins"]
         }
-        self._restored, self._drawn_to_end = self._begins, -1
+        self._restored, self._drawn_to_end, self._draws = self._begins, -1, False
         self._first_known = min(self._begins, default=0)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -233,94 +246,12 @@ class DataLoaderSource(Iterable):
         made = ("_sampler", "_order", "_loader", "_iterated")
         state = {key: value for key, value in super().__getstate__().items() if key not in made}
         fresh: dict[str, Any] = {"_base": None, "_begins": {}, "_restored": {}}
-        return state | fresh | {"_drawn_to_end": -1, "_first_known": 0}
+        return state | fresh | {"_drawn_to_end": -1, "_first_known": 0, "_draws": False}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Copy the loader anew."""
         self.__dict__.update(state)
         self._copy_loader()
-
-
-class _Order:
-    """Stands for the sampler of a `DataLoader`: yields the `lists` of the pass that begins."""
-
-    lists: _Lists | None = None
-
-    def __init__(self, sampler: Any) -> None:
-        self._sampler = sampler
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(()) if self.lists is None else self.lists
-
-    def __len__(self) -> int:
-        return len(self._sampler)
-
-
-class _Lists(Iterator[Any]):
-    """The lists of indices of a pass that are kept; the pass is drawn with the first of them."""
-
-    def __init__(
-        self,
-        draw: Callable[[], Iterator[Any]],
-        keep: Callable[[int, int], bool],
-        drawn: Callable[[], None],
-        *,
-        by_row: bool,
-    ) -> None:
-        self._draw = draw
-        self._keep = keep
-        self._drawn = drawn  # called at the end, once
-        self._is_over = False
-        self._by_row = by_row
-        self._lists: Iterator[Any] | None = None
-        self._looked: list[Any] = []
-        self.sizes: deque[int] = deque()
-        """Rows of the lists that were yielded, for `_Counted`."""
-        self.row = 0
-        """Rows (batches, if these are the items) before the next list."""
-
-    def __next__(self) -> Any:
-        if self._looked:
-            return self._looked.pop()
-        if self._lists is None:
-            self._lists = self._draw()
-        for each in self._lists:
-            begin = self.row
-            self.row += len(each) if self._by_row else 1
-            if self._keep(begin, self.row):
-                if self._by_row:
-                    self.sizes.append(self.row - begin)
-                return each
-        if not self._is_over:
-            self._drawn()
-        self._is_over = True
-        raise StopIteration
-
-    def look(self) -> None:
-        """Skip to the first list now, unless a worker has it already."""
-        if self._lists is None:
-            self._looked.extend(itertools.islice(self, 1))
-
-
-class _Counted(Iterator[Any]):
-    """The batches of a pass; calls `uneven` if one has other rows than its list of indices."""
-
-    def __init__(self, items: Iterator[Any], lists: _Lists, uneven: Callable[[], None]) -> None:
-        self._items = items
-        self._sizes = lists.sizes
-        self._uneven = uneven
-        self._taken: list[Any] = []
-
-    def __next__(self) -> Any:
-        if not self._taken:
-            self._taken.extend(itertools.islice(self._items, 1))
-        if not self._taken:
-            raise StopIteration
-        if self._sizes and rows_of(self._taken[0]) != self._sizes.popleft():
-            self._uneven()
-        item = self._taken[0]
-        del self._taken[0]
-        return item
 
 
 def with_generator(sampler: Any, generator: Any, given: list[Any]) -> Any:
@@ -346,6 +277,15 @@ def with_generator(sampler: Any, generator: Any, given: list[Any]) -> Any:
     for name, value in changes.items():
         object.__setattr__(made, name, value)
     return made
+
+
+def is_known(sampler: Any) -> bool:
+    """Return True if a sampler, with all inside, draws from nothing but its generator."""
+    if isinstance(sampler, list | tuple | range):
+        return True
+    inner = [getattr(sampler, name, None) for name in ("sampler", "batch_sampler")]
+    is_own = type(sampler).__module__.startswith("torch.utils.data.")
+    return is_own and all(each is None or is_known(each) for each in inner)
 
 
 def _restore(generator: Any, state: Any) -> None:

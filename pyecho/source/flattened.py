@@ -34,6 +34,7 @@ class Flattened(Source):
         self.in_memory = inner.in_memory
         self.one_shot = inner.one_shot
         self._inner = inner
+        self.seen = inner.seen
 
     def read(self, start: int = 0) -> Iterator[Any]:
         """Begin one pass."""
@@ -71,7 +72,8 @@ class Flattened(Source):
 
     def __getstate__(self) -> dict[str, Any]:
         """Have a copy with a source of its own."""
-        return {**self.__dict__, "_inner": copy.copy(self._inner)}
+        inner = copy.copy(self._inner)
+        return {**self.__dict__, "_inner": inner, "seen": inner.seen}
 
 
 def _parts(item: Any) -> list[Any]:

@@ -15,6 +15,7 @@ from typing import Any
 from pyecho._core import CheckpointError
 from pyecho.source.arrays import in_memory
 from pyecho.source.reader import Indexed, Source, is_record_batch, length_of, rows_of_all
+from pyecho.source.seen import Seen, digest_of_item
 
 
 class Iterable(Source):
@@ -41,7 +42,9 @@ class Iterable(Source):
     def read(self, start: int = 0) -> Iterator[Any]:
         """Begin one pass."""
         items = self._items(start)
-        return Batches(items) if self.batched else items
+        own = self.indexed or isinstance(items, _Pass)
+        items = Batches(items) if self.batched else items
+        return items if own else self.seen.watched(items, digest_of_item)
 
     def _items(self, start: int) -> Iterator[Any]:
         self._ended, self._loaded = False, None
@@ -123,7 +126,7 @@ class Iterable(Source):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the pass, which belongs to this one only."""
-        return {**self.__dict__, "_pass": None}
+        return {**self.__dict__, "_pass": None, "seen": Seen()}
 
 
 class _Pass(Iterator[Any]):

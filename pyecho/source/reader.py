@@ -20,6 +20,7 @@ from typing import Any
 
 from pyecho._core import CheckpointError, ConfigError, EchoError
 from pyecho.items.rows import first_rows, rows_of
+from pyecho.source.seen import Seen
 
 CHUNK_BYTES = 1 << 20  # of rows that are read at a time
 
@@ -49,6 +50,7 @@ class Source:
 
     def __init__(self, given: Any) -> None:
         self.object = given  # the source, as the user passed it
+        self.seen = Seen()
 
     def read(self, start: int = 0) -> Iterator[Any]:
         """Begin one pass. Call this in the thread that will read the items.

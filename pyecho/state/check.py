@@ -13,6 +13,7 @@ import numpy as np
 from pyecho import _core
 from pyecho._core import CheckpointError
 from pyecho.config import Config
+from pyecho.source.seen import MOST_LEAVES
 from pyecho.state.position import (
     BATCH,
     LAST_END,
@@ -43,6 +44,8 @@ class SavedState:
     lists: tuple[bool, ...] | None
     order: dict[str, Any] | None
     """See `pyecho.source.Source.order`."""
+    seen: list[list[Any]]
+    """See `pyecho.source.seen`."""
 
     @classmethod
     def read(cls, state: Any, config: Config) -> SavedState:
@@ -66,6 +69,7 @@ class SavedState:
             source=found,
             lists=None if lists.value is None else tuple(each.of(bool) for each in lists.each()),
             order=_order_of(loaded["order"]),
+            seen=_seen_of(loaded["seen"]),
         )
 
 
@@ -262,6 +266,15 @@ def _order_of(order: Loaded) -> dict[str, Any] | None:
         begins.append([epoch.count(MOST_EPOCHS), arrays])
     base, counted = order["base"].count_or_none(2**63), order["counted"].of(bool)
     return {"base": base, "begins": begins, "counted": counted}
+
+
+def _seen_of(seen: Loaded) -> list[list[Any]]:
+    found = []
+    for epoch, step, rows in (each.each(3) for each in seen.each()):
+        samples = [[each.count() for each in row.each(MOST_LEAVES)] for row in rows.each()]
+        _require(step.count() > 0 and len(samples) > 0, "samples")
+        found.append([epoch.count(MOST_EPOCHS), step.count(), samples])
+    return found
 
 
 def _require(true: bool, what: str) -> None:

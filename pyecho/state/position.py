@@ -28,6 +28,7 @@ items that the consumer has not had to their last use. `pyecho.state.check` read
         "lists": None | [bool, ...],   # which lists in a batch are columns, once a batch was read
         "held", "held_row",            # read and not put, where the source has a state
         "source": None | {"iterator": bool, "ended": bool, "state": ...},
+        "seen": [[epoch, step, [[int, ...], ...]], ...],  # see `pyecho.source.seen`
         "taken": int,                  # a buffer's: examples put so far
         "digest": str,                 # of all the rest; columns of bytes by their checksum
     }
@@ -214,6 +215,7 @@ def whole_state(
         "held_row": 0,
         "source": None,
         "order": None,
+        "seen": [],
         **more,
     }
     return state | {"digest": digest(state)}

@@ -135,6 +135,8 @@ class EchoLoader(pyecho.EchoLoader):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was called; see `pyecho.EchoLoader.load_state_dict`."""
+        is_own = isinstance(state, dict) and "of_rank" in state
+        self._source.seen.shared = _rank() is not None and not is_own
         if isinstance(state, dict) and "of_rank" in state:
             of_rank, rank = Loaded(state)["of_rank"].count(), _rank()
             state = {name: value for name, value in state.items() if name != "of_rank"}

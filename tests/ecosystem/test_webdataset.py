@@ -47,3 +47,18 @@ def test_batches_of_a_web_loader(shards):
         return EchoLoader(source, 2, batch_size=8, unbatch=True)
 
     check_epochs(echoed, range(40))
+
+
+def test_a_shuffle_without_a_seed_is_refused_and_one_with_a_seed_goes_on(shards):
+    def echoed(**options):
+        return pyecho.EchoLoader(
+            examples(shards).shuffle(10, initial=10, **options), 2, batch_size=4
+        )
+
+    check_states(lambda: echoed(seed=1))
+    with echoed() as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with echoed() as loader, pytest.raises(pyecho.CheckpointError, match="same in every process"):
+        loader.load_state_dict(state)
+        list(loader)

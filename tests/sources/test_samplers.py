@@ -1,0 +1,199 @@
+"""DataLoaders whose samplers, datasets or ways to iterate are the user's: exact, or an error."""
+
+import pickle
+import random
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+
+import pyecho
+import pyecho.torch
+from pyecho.source.dataloader import owned
+
+ITEMS = 120
+
+
+class Drawn:
+    """A sampler that draws from a global generator, as users write them."""
+
+    def __init__(self, permutation):
+        self.permutation = permutation
+
+    def __len__(self):
+        return ITEMS
+
+    def __iter__(self):
+        yield from self.permutation(ITEMS)
+
+
+def by_torch(count):
+    return torch.randperm(count).tolist()
+
+
+def by_torch_later(count):
+    places = list(range(count))
+    while places:
+        yield places.pop(int(torch.randint(len(places), ())))
+
+
+def by_python(count):
+    return random.sample(range(count), count)
+
+
+def by_numpy(count):
+    return np.random.permutation(count).tolist()
+
+
+def over_sampler(permutation, **more):
+    return DataLoader(torch.arange(ITEMS), batch_size=5, sampler=Drawn(permutation), **more)
+
+
+def over_batches(permutation, **more):
+    batches = BatchSampler(Drawn(permutation), 5, False)
+    return DataLoader(torch.arange(ITEMS), batch_sampler=batches, **more)
+
+
+def over_single(permutation, **more):
+    return DataLoader(torch.arange(ITEMS), batch_size=None, sampler=Drawn(permutation), **more)
+
+
+class Buffered(IterableDataset):
+    def __init__(self, permutation):
+        self.permutation = permutation
+
+    def __iter__(self):
+        return iter(self.permutation(ITEMS))
+
+
+def over_iterable(permutation, **more):
+    return DataLoader(Buffered(permutation), batch_size=5, **more)
+
+
+class OwnWay(DataLoader):
+    def __iter__(self):
+        yield from super().__iter__()
+
+
+def over_own_way(permutation, **more):
+    return OwnWay(torch.arange(ITEMS), batch_size=5, sampler=Drawn(permutation), **more)
+
+
+def seed_all(seed):
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+
+
+def state_after(make, seed, stop, payload):
+    seed_all(seed)
+    with make() as loader:
+        batches = iter(loader)
+        for _ in range(stop):
+            next(batches)
+        state = pickle.loads(pickle.dumps(loader.state_dict(payload=payload)))
+        return state, [batch.tolist() for batch in batches]
+
+
+def rest_of(make, seed, state):
+    seed_all(seed)
+    with make() as loader:
+        loader.load_state_dict(state)
+        return [batch.tolist() for batch in loader]
+
+
+def echoed(source, permutation, **more):
+    unbatch = source is not over_single
+    return lambda: pyecho.torch.EchoLoader(
+        source(permutation, **more), 2, batch_size=4, unbatch=unbatch, shuffle_buffer=8
+    )
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("payload", [True, False])
+@pytest.mark.parametrize("source", [over_sampler, over_batches, over_single])
+@pytest.mark.parametrize("permutation", [by_torch, by_torch_later])
+def test_samplers_that_draw_from_torch_resume_exactly(permutation, source, payload, workers):
+    make = echoed(source, permutation, num_workers=workers)
+    state, rest = state_after(make, 1, 17, payload)
+    assert rest_of(make, 2, state) == rest
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 99), stop=st.integers(1, 50), payload=st.booleans())
+def test_any_stop_of_such_a_sampler_is_exact(seed, stop, payload):
+    make = echoed(over_sampler, by_torch_later)
+    state, rest = state_after(make, seed, stop, payload)
+    assert rest_of(make, seed + 1, state) == rest
+
+
+@pytest.mark.parametrize("payload", [True, False])
+@pytest.mark.parametrize(
+    ("source", "permutations"),
+    [
+        (over_sampler, [by_python, by_numpy]),
+        (over_batches, [by_python, by_numpy]),
+        (over_single, [by_python]),
+        (over_iterable, [by_torch, by_python]),
+        (over_own_way, [by_torch, by_torch_later, by_numpy]),
+    ],
+)
+def test_other_orders_are_an_error_with_another_seed_and_exact_with_the_same(
+    source, permutations, payload
+):
+    for permutation in permutations:
+        make = echoed(source, permutation)
+        state, rest = state_after(make, 1, 30, payload)
+        owned_one = source not in (over_own_way, over_iterable)  # others' loaders draw as well
+        if owned_one and payload:  # else a pass may be drawn twice
+            assert rest_of(make, 1, state) == rest
+        with pytest.raises(pyecho.CheckpointError, match="not the same in every process"):
+            rest_of(make, 2, state)
+
+
+def test_drawing_leaves_the_global_generators_alone():
+    make = echoed(over_sampler, by_torch_later)
+    seed_all(1)
+    with make() as loader:
+        batches = iter(loader)
+        next(batches)
+        before = torch.get_rng_state()
+        for batch in batches:
+            del batch
+        assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_loader_with_a_way_of_its_own_is_read_again():
+    assert owned(over_own_way(by_torch)) is None
+
+
+def test_quick_start_of_the_readme_resumes_exactly_with_another_seed():
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    [code] = re.findall(r"^## Quick start: PyTorch\n\n```python\n(.*?)^```$", text, re.S | re.M)
+    setup, loop = code.split("for epoch in range(2):")
+    assert "EchoLoader(" in setup
+    assert "for images, labels in loader" in loop
+
+    def loader(seed):
+        torch.manual_seed(seed)
+        namespace = {}
+        exec(setup.replace("torch.randn(1000, 64)", "torch.arange(1000)[:, None]"), namespace)
+        return namespace["loader"]
+
+    with loader(1) as first:
+        batches = iter(first)
+        seen = [next(batches)[0].flatten().tolist() for _ in range(13)]
+        state = first.state_dict()
+        whole = [*seen, *(batch[0].flatten().tolist() for batch in batches)]
+        whole += [batch[0].flatten().tolist() for batch in first]
+    with loader(2) as second:
+        second.load_state_dict(state)
+        seen += [batch[0].flatten().tolist() for _ in range(2) for batch in second]
+    assert seen == whole
+    uses = np.bincount(np.concatenate(seen).astype(int), minlength=1000)
+    assert (uses == 2 * 3).all()
