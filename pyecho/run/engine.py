@@ -49,6 +49,14 @@ class Flow:
         """True if the consumer has the last batch of its iteration, as far as that is known."""
         return bool(self.stage._delivered == self.batches)
 
+    def is_epoch(self, source: Source) -> bool:
+        """Return True if an iteration that ends here is an epoch.
+
+        One over an iterator that has nothing left is none.
+        """
+        exhausted = self.pipeline is None and self.saved.is_fresh and source.one_shot
+        return self.token is not None and not exhausted
+
     def warn_of_lengths(self, source: Source, *, completed: bool) -> None:
         """Warn at the end of an iteration if a pass had more items than told, or fewer."""
         pipeline, told = self.pipeline, self.told

@@ -291,9 +291,7 @@ class Run:
 
     def _pass_on(self, flow: Flow, *, following: bool) -> None:
         """Go to the next epoch. `following`: it has begun by itself."""
-        # An iterator that has nothing left stays in the epoch after its last item.
-        exhausted = flow.pipeline is None and flow.saved.is_fresh and self.source.one_shot
-        epoch = self.epoch + (flow.token is not None and not exhausted)
+        epoch = self.epoch + flow.is_epoch(self.source)
         # No call in between, so that Ctrl-C finds all of it done or nothing.
         self.flow, self.epoch, flow.token = flow if following else None, epoch, None
 
@@ -312,6 +310,8 @@ class Run:
         self._end_counted()
         if epoch == self.epoch and not self.unfinished:
             return
+        if self.saved is not None:
+            self.source.set_order(self.saved.order)  # of all epochs
         self.saved = self._extent = None
         if not self.source.one_shot:
             self.reading = None

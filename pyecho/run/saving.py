@@ -51,6 +51,8 @@ def _found(run: Run, payload: bool) -> dict[str, Any]:
             )
         # An iterator would be that of a pass that was dropped.
         state = source.state() if holder is source.object or holder is source else None
+        if flow is not None:  # of which only the end is left
+            epoch += flow.is_epoch(source)
         found = {"epoch": epoch, "position": None, "source": state}
         return found if state is not None else found | {"rank": None}
     if (has_state or source.native) and not payload:

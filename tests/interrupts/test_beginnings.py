@@ -102,6 +102,22 @@ def test_epoch_begins_again_after_an_interrupt_at_any_point_of_its_beginning(
     assert_no_more_than(before)
 
 
+def test_state_after_an_interrupt_between_the_last_batch_and_the_end_is_the_next_epoch():
+    pipeline = next(each for each in PIPELINES if each[0] == "stateful" and "batch_size" in each[1])
+    epochs = whole(PIPELINES.index(pipeline))
+    loader = loader_of(*pipeline)
+    for _ in itertools.islice(loader, len(epochs[0])):
+        pass
+    state = loader.state_dict()
+    assert state["epoch"] == 0, "its length is not known"
+    loader = loader_of(*pipeline)
+    loader.load_state_dict(state)
+    loader._run._begin(object())  # Ctrl-C comes before the iterator finds the end
+    other = loader_of(*pipeline)
+    other.load_state_dict(loader.state_dict())
+    assert list(map(plain, other)) == epochs[1]
+
+
 class Faulty(Iterated):
     """Raises an error, or yields an odd item, at one place as often as it is told."""
 

@@ -218,8 +218,7 @@ class Consumer(RuleBasedStateMachine):
         if place.batches == len(self.expected) > 0 and epoch == place.number + 1:
             self.pass_on(following=True)
         elif epoch != place.number or self.is_under_way:
-            ordered = place.ordered and not self.is_loaded  # a state that is dropped has the order
-            place = Place(epoch, epoch, 0, ordered)
+            place = Place(epoch, epoch, 0, place.ordered)
             self.replace_loader(self.loader, place)
 
     @precondition(lambda self: self.plan.kind.known and not self.plan.kind.own_state)
