@@ -33,6 +33,11 @@ def rows_of(batch: Any) -> int:
     lists = any(node.is_list for node in filter(None, map(node_of, met.values())))
     if lists and any(isinstance(part, str | bytes) for part in met.values()):
         remedy = "a list of strings is a column beside an array; alone, make it one (np.asarray())"
+    elif hasattr(batch, "columns"):  # a frame of pandas or Polars
+        remedy = (
+            "yield its columns as arrays ({name: frame[name].to_numpy() for name in "
+            "frame.columns}), or pass one frame as the source"
+        )
     elif lists:
         remedy = "make arrays of its lists of numbers (np.asarray())"
     else:

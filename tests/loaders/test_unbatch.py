@@ -92,3 +92,13 @@ def test_unbatch_refuses_items_that_are_no_batch_or_can_be_read_in_two_ways(item
 def test_leaves_of_unequal_length_are_named():
     with pytest.raises(pyecho.SpecMismatch, match=r"item\['y'\]: has 2 rows, but.*have 3"):
         list(loader_of([{"x": np.arange(3), "y": np.arange(2)}]))
+
+
+def test_frames_say_how_to_yield_their_columns():
+    polars = pytest.importorskip("polars")
+    frames = [polars.DataFrame({"x": [1, 2, 3]})] * 2
+    with pytest.raises(pyecho.ConfigError, match="yield its columns as arrays"):
+        next(iter(pyecho.EchoLoader(frames, 2, batch_size=2, unbatch=True)))
+    columns = [{name: each[name].to_numpy() for name in each.columns} for each in frames]
+    batches = pyecho.EchoLoader(columns, 1, batch_size=2, unbatch=True)
+    assert [batch["x"].tolist() for batch in batches] == [[1, 2], [3, 1], [2, 3]]
