@@ -100,5 +100,8 @@ def test_frames_say_how_to_yield_their_columns():
     with pytest.raises(pyecho.ConfigError, match="yield its columns as arrays"):
         next(iter(pyecho.EchoLoader(frames, 2, batch_size=2, unbatch=True)))
     columns = [{name: each[name].to_numpy() for name in each.columns} for each in frames]
-    batches = pyecho.EchoLoader(columns, 1, batch_size=2, unbatch=True)
-    assert [batch["x"].tolist() for batch in batches] == [[1, 2], [3, 1], [2, 3]]
+    assert [batch["x"].tolist() for batch in loader_of(columns, batch_size=2)] == [
+        [1, 2],
+        [3, 1],
+        [2, 3],
+    ]
