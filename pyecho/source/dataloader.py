@@ -60,6 +60,7 @@ class DataLoaderSource(Iterable):
         self._restored: dict[int, list[Any]] = {}  # of a state, until another pass begins
         self._drawn_to_end = -1  # the epoch of the pass that was last
         self._first_known = 0  # pass of a state, until one of its passes begins
+        self._begun = -1  # latest epoch that began, whose generators' states may be known
         self._draws = False  # the sampler has drawn from the global generator
         self._copy_loader()
         self.indexed = not unbatch or self._has_lists
@@ -171,13 +172,15 @@ class DataLoaderSource(Iterable):
                     "state_dict(payload=True)"
                 )
             self._restored = {}
-            begin = [each.get_state() for each in given]
+            begin = self._begins.get(epoch) if epoch <= self._begun else None  # set_epoch() back
+            begin = begin or [each.get_state() for each in given]
         elif len(begin) != len(given):
             raise CheckpointError(
                 f"the state has {len(begin)} generators of the DataLoader's samplers, which have "
                 f"{len(given)}"
             )
         self._first_known, self._drawn_to_end = 0, -1
+        self._begun = max(self._begun, epoch)
         for generator, state in zip(given, begin, strict=True):
             _restore(generator, state)
         self._remember(epoch, begin)
@@ -242,12 +245,13 @@ class DataLoaderSource(Iterable):
         }
         self._restored, self._drawn_to_end, self._draws = self._begins, -1, False
         self._first_known = min(self._begins, default=0)
+        self._begun = max(self._begins, default=-1)
 
     def __getstate__(self) -> dict[str, Any]:
         """Have a copy with passes and an order of its own."""
         made = ("_sampler", "_order", "_loader", "_iterated")
         state = {key: value for key, value in super().__getstate__().items() if key not in made}
-        fresh: dict[str, Any] = {"_base": None, "_begins": {}, "_restored": {}}
+        fresh: dict[str, Any] = {"_base": None, "_begins": {}, "_restored": {}, "_begun": -1}
         return state | fresh | {"_drawn_to_end": -1, "_first_known": 0, "_draws": False}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -321,3 +321,18 @@ def test_persistent_workers_end_with_the_loader():
     assert len(multiprocessing.active_children()) == before + 2
     loader.close()
     assert len(multiprocessing.active_children()) == before
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+@pytest.mark.parametrize("make", [shuffled, with_own_generator])
+def test_set_epoch_brings_back_the_order_of_an_epoch_that_began(make, resumes):
+    _, loader = loader_of(make, 1, {})
+    expected = epochs(loader)
+    if resumes:
+        state = pickle.loads(pickle.dumps(loader.state_dict()))
+        _, loader = loader_of(make, 99, {})
+        loader.load_state_dict(state)
+        list(loader)
+    for epoch in (1, 0):
+        loader.set_epoch(epoch)
+        assert epochs(loader, 2) == expected[epoch : epoch + 2]
