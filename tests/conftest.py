@@ -40,7 +40,7 @@ else:
     fixed = {"derandomize": True, "database": None, **common}
     settings.register_profile("ci", max_examples=150, **fixed)
     settings.register_profile("check", max_examples=20, **fixed)
-    # What it finds stays in .hypothesis, and comes first the next time.
+    # Failing examples stay in .hypothesis, and come first the next time.
     settings.register_profile("night", max_examples=5000, print_blob=True, **common)
     settings.load_profile("night" if STRESS else "ci")
 

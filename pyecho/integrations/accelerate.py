@@ -169,7 +169,7 @@ class _WholeEpoch(IterableDataset[Any]):
 
 
 _ADD_LOADER: WeakKeyDictionary[Any, Callable[[EchoLoader], None]] = WeakKeyDictionary()
-"""What adds a loader to an accelerator, see `_saved_with`."""
+"""Function that adds a loader to an accelerator, see `_saved_with`."""
 
 
 def _saved_with(accelerator: Any) -> Callable[[EchoLoader], None]:

@@ -97,7 +97,7 @@ class Counted(Iterator[Any]):
 
 
 class SeededLists(Iterator[Any]):
-    """What a sampler yields; `call` calls functions that draw from a generator of their own."""
+    """The lists of a sampler; `call` calls each step with a seeded generator of pyecho's."""
 
     def __init__(self, sampler: Any, call: Callable[[Callable[[], Any]], Any]) -> None:
         self._sampler = sampler

@@ -1,4 +1,4 @@
-"""What a source has yielded: digests of some items, by which a resume finds another order.
+"""Digests of some items that a source yielded, by which a resume finds another order.
 
 Only sources that are read again need them. A pass has up to 32 samples, evenly spread over what was
 read: the items 0, s, 2s, ..., where s doubles whenever there are as many. The reader takes them, so

@@ -39,7 +39,7 @@ struct World {
   std::uint64_t segment_uses = 10;
 };
 
-// What a rank has drawn, and the position after each batch.
+// The uses that a rank has drawn, and the position after each batch.
 struct Output {
   std::vector<Batch> batches;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> taken;  // iterations, and batches of the next

@@ -215,7 +215,7 @@ def test_flag_is_true_or_false(name, wrong):
 
 @pytest.mark.parametrize("options", [{"batch_size": 2**29}, {"batch_size": 2**28, "factor": 64}])
 def test_default_of_shuffle_buffer_fits_any_batch_size(options):
-    pyecho.EchoLoader([1], **options)
+    assert isinstance(pyecho.EchoLoader([1], **options), pyecho.EchoLoader), "it is not refused"
 
 
 @pytest.mark.parametrize("factor", [2**31, pyecho.Adaptive(max=2**16)], ids=str)

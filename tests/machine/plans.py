@@ -1,4 +1,4 @@
-"""What a run of a loader is: a source, its options, and what each of its iterations yields."""
+"""A run of a loader: a source, its options, and the batches of each iteration."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Consumer(RuleBasedStateMachine):
 
     @property
     def expected(self) -> list[Any]:
-        """What this iteration yields."""
+        """The batches of this iteration."""
         return [] if self.is_over else self.plan.iteration(self.place.flow, self.place.number)
 
     @property

@@ -142,7 +142,7 @@ void Replay::check() const {
   } else if (!short_batches) {
     uses = std::min(uses, std::max(0.0, earlier) * factor + batches * batch_size_);
   }
-  // Those of an adaptive factor are bounded by its decisions.
+  // The log of decisions bounds the batches of an adaptive factor.
   const double most_uses = segments.bounded() ? segments.most_uses() + kMostAhead : kMostUses;
   if ((uses > most_uses && !config.adaptive()) || empty > kMostEmptyPasses) {
     throw BadState(
