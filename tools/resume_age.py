@@ -1,0 +1,73 @@
+"""Print the seconds of a resume after 1e6, 1e8 and 1e10 uses, and just before a joint.
+
+    python tools/resume_age.py
+
+The time is from `load_state_dict` to the first batch. Positions are moved on to that age, where a
+run would take days.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+import pyecho
+from pyecho.state.walk import digest
+
+SEGMENT = 2**24  # uses, see csrc/core/plan/segments.hpp
+AGES = (10**6, 10**8, 10**10, 16 * SEGMENT - 10**5)
+RUNS: dict[str, tuple[int, dict[str, Any]]] = {
+    "steps": (10_000, {"factor": 2.5, "steps_per_epoch": 1000}),
+    "epochs": (10_000, {"factor": 2.5, "epochs": 10**9}),
+    "long passes": (10**9 // 2, {"factor": 2, "epochs": 100}),
+    "pool of 1e6": (10**7, {"factor": 2, "epochs": 10**6, "shuffle_buffer": 10**6}),
+    "12 shards": (
+        12_000,
+        {"factor": 2.5, "epochs": 10**9, "shards": 12, "batch_size": 120, "shuffle_buffer": 1200},
+    ),
+}
+
+
+def aged(state: dict[str, Any], uses: int, batch_size: int, per_epoch: int) -> dict[str, Any]:
+    """Return the state of a run that has taken so many uses."""
+    epoch, batch = divmod(uses // batch_size, per_epoch)
+    taken = {"iterations": epoch, "batches": batch, "delivered": batch}
+    moved = state | {"epoch": epoch, "position": state["position"] | taken}
+    return moved | {"digest": digest(moved)}
+
+
+def measure(items: int, uses: int, options: dict[str, Any]) -> tuple[float, float]:
+    """Return the seconds of a resume with the payload, and without."""
+    options = {"batch_size": 100, "shuffle_buffer": 1000} | options
+    rows = np.arange(items)
+
+    def first(state: dict[str, Any] | None) -> tuple[pyecho.EchoLoader, float]:
+        loader = pyecho.EchoLoader(rows, **options)
+        began = time.perf_counter()
+        if state is not None:
+            loader.load_state_dict(state)
+        next(iter(loader))
+        return loader, time.perf_counter() - began
+
+    young, _ = first(None)
+    per_epoch = options.get("steps_per_epoch") or round(
+        items * options["factor"] / options["batch_size"]
+    )
+    state = aged(young.state_dict(payload=False), uses, options["batch_size"], per_epoch)
+    loader, without = first(state)
+    _, seconds = first(loader.state_dict())
+    return seconds, without
+
+
+def main() -> None:
+    """Print a table."""
+    print(f"{'':12}" + "".join(f"{uses:16.2e}" for uses in AGES))
+    for name, (items, options) in RUNS.items():
+        found = [measure(items, uses, options) for uses in AGES]
+        print(f"{name:12}" + "".join(f"{one:9.2f}; {two:5.2f}" for one, two in found), flush=True)
+
+
+if __name__ == "__main__":
+    main()
