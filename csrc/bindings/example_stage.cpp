@@ -122,11 +122,11 @@ int ExampleStage::traverse(visitproc visit, void* arg) const {
   return Stage::traverse(visit, arg);
 }
 
-void ExampleStage::clear() {
+void ExampleStage::drop_items() {
   pending_ = py::object();
   held_.reset();
   references_.clear();
-  Stage::clear();
+  Stage::drop_items();
 }
 
 namespace {

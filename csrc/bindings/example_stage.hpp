@@ -69,7 +69,7 @@ class ExampleStage final : public Stage {
   void fill_variable(Reservation reservation, const Shapes& shapes, const std::vector<pybind11::object>& arrays) const;
 
   int traverse(visitproc visit, void* arg) const override;
-  void clear() override;
+  void drop_items() override;
 
   void make_room(std::size_t items) override;
   void refill(const pybind11::object& item, bool batched, const Indices& rows, const Indices& slots) override;

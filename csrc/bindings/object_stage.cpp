@@ -28,7 +28,7 @@ void ObjectStage::commit(Reservation place, Item item) {
   items_[place.slot] = std::move(item);
   core_->commit(place);
   if (core_->stopped()) {
-    clear();  // nothing else would release it
+    drop_items();  // nothing else would release it
   }
 }
 
@@ -225,14 +225,14 @@ int ObjectStage::traverse(visitproc visit, void* arg) const {
   return Stage::traverse(visit, arg);
 }
 
-void ObjectStage::clear() {
+void ObjectStage::drop_items() {
   for (Item& item : items_) {
     item = {};
   }
   const Item dying = std::exchange(held_, {});
   told_ = {};
   pending_ = {};
-  Stage::clear();
+  Stage::drop_items();
 }
 
 void register_object_stage(py::module_& module) {

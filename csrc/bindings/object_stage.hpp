@@ -39,7 +39,7 @@ class ObjectStage final : public Stage {
 
   [[nodiscard]] bool at_end() const override { return failed_ || Stage::at_end(); }
   int traverse(visitproc visit, void* arg) const override;
-  void clear() override;
+  void drop_items() override;
   void make_room(std::size_t items) override;
   void refill(const pybind11::object& item, bool batched, const Indices& rows, const Indices& slots) override;
 

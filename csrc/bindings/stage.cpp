@@ -242,9 +242,11 @@ int Stage::traverse(visitproc visit, void* arg) const {
 
 void Stage::leave_source() { const std::shared_ptr<Feed> dying = std::exchange(feed_, nullptr); }
 
+void Stage::drop_items() { failure_ = py::none(); }
+
 void Stage::clear() {
   leave_source();
-  failure_ = py::none();
+  drop_items();
 }
 
 void* Stage::operator new(std::size_t /*size*/) {

@@ -66,7 +66,7 @@ class Stage {
   void leave_source();
   // True if the stage is paused or stopped.
   [[nodiscard]] bool is_paused() const { return paused() || stopped(); }
-  // Stops the stage and drops its items.
+  // Stops the stage and drops its items. A source that a thread reads is left by that thread, see leave_source().
   void stop();
 
   // -- Consumer --
@@ -138,9 +138,11 @@ class Stage {
   [[nodiscard]] pybind11::dict log() const { return log_dict(core().log()); }
 
   virtual int traverse(visitproc visit, void* arg) const;
-  virtual void clear();
+  // Drops all references to objects, the source's too.
+  void clear();
 
  protected:
+  virtual void drop_items();
   // Returns the native core of the stage.
   [[nodiscard]] virtual EchoStage& core() const = 0;
   // Checks an item of the source, and keeps it for put_held().

@@ -62,7 +62,10 @@ py::dict Stage::state(bool payload, bool with_held, const std::optional<std::arr
 
 void Stage::stop() {
   core().stop();
-  clear();
+  if (by_consumer_) {
+    leave_source();
+  }
+  drop_items();
 }
 
 // Drops an item that was read while another thread stopped the stage.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -222,7 +222,7 @@ class Engine:
         flow.is_working = False
         flow.pipeline.set_paused(True)
         if not self._source.one_shot and self._source.holder is None:
-            flow.pipeline.echo.stage._leave_source()
+            self._end_pass(flow.pipeline.echo.stage._leave_source)
         self.crew.let_go()
 
     def go_on(self, flow: Flow) -> None:
@@ -254,15 +254,28 @@ class Engine:
     def stop(self) -> None:
         """Have the threads end, and drop what the nodes hold."""
         if self._pipeline is not None:
-            self._pipeline.stop()
+            self._stop(self._pipeline)
         self.crew.let_go()
+
+    def abandon(self, reading: Reading) -> None:
+        """Leave what a beginning has opened that failed."""
+        self._end_pass(reading.leave)
+
+    def _stop(self, pipeline: Pipeline) -> None:
+        pipeline.stop()
+        self._end_pass(pipeline.echo.stage._leave_source)
+
+    def _end_pass(self, leave: Callable[[], None]) -> None:
+        """Have the thread that reads leave the source: a pass may belong to it."""
+        if not self.crew.do_last(leave):
+            leave()
 
     def drop(self) -> None:
         """Stop the pipeline, and let it go."""
         pipeline = self._pipeline
         if pipeline is None:
             return
-        pipeline.stop()
+        self._stop(pipeline)
         past = self._past + replace(pipeline.stats(), occupancy=0.0, outstanding_leases=0)
         self._pipeline = None
         self._past = past

@@ -284,7 +284,7 @@ class Reading(Iterator[Iterator[Any]]):
     def leave(self) -> None:
         """Leave the source."""
         self._leave_pass()
-        self._rest = None
+        self._rest = self._cursor = None
 
     __del__ = leave
 

@@ -258,7 +258,7 @@ class Run:
             engine.drop()
             if not self._keeps_reading:
                 self.reading = None
-                reading.leave()
+                engine.abandon(reading)
             raise
         # No call in between, so that Ctrl-C finds all of it done or nothing.
         flow.token = token

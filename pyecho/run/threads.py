@@ -49,20 +49,20 @@ class Flag:
     """A `threading.Event` that is set once. It stays fit for use if Ctrl-C cuts short a wait."""
 
     def __init__(self) -> None:
-        self._is_set = False
+        self.is_set = False
         self._lock = threading.Lock()
         self._lock.acquire()
 
     def set(self) -> None:
         """End all waits. Call it once."""
-        self._is_set = True  # first: a wait that is cut short may keep the lock
+        self.is_set = True  # first: a wait that is cut short may keep the lock
         self._lock.release()
 
     def wait(self, timeout: float) -> bool:
         """Return True once the flag is set, False after the timeout."""
-        if not self._is_set and self._lock.acquire(timeout=timeout):
+        if not self.is_set and self._lock.acquire(timeout=timeout):
             self._lock.release()
-        return self._is_set
+        return self.is_set
 
 
 class Worker:
@@ -96,6 +96,11 @@ class Worker:
     def is_current(self) -> bool:
         """True in the worker's own thread."""
         return self._thread is threading.current_thread()
+
+    @property
+    def is_over(self) -> bool:
+        """True once the thread has ended."""
+        return self._over.is_set
 
     def give(self, function: Callable[[], None]) -> Flag:
         """Have a function called in turn, and then the flag set. It must not raise."""
@@ -164,6 +169,18 @@ class Crew:
         """Call a function in the first thread, and wait for its end."""
         self.give([(name, function)])
         self._wait_for(self._workers[0])
+
+    def do_last(self, function: Callable[[], None]) -> bool:
+        """Have the first thread call a function after its jobs; return False if there is none.
+
+        Does not wait. A thread that is ending has been given such a function before, or has nothing
+        of the source that is its own.
+        """
+        if not self._workers or self._workers[0].is_over:
+            return False
+        if not self._workers[0].ending:
+            self._workers[0].give(function)
+        return True
 
     def wait(self, *, first: int = 0) -> None:
         """Wait until the threads from number `first` on are done; forget the ones let go."""
