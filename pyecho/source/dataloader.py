@@ -16,7 +16,7 @@ import numpy as np
 
 from pyecho._core import CheckpointError
 from pyecho.source.iterable import Batches, Iterable, is_stateful
-from pyecho.source.lists import Counted, Lists, Order, SeededLists
+from pyecho.source.lists import Lists, Loaded, Order, SeededLists
 from pyecho.source.seen import digest_of_list
 
 MOST_BEGINS = 1024
@@ -134,11 +134,13 @@ class DataLoaderSource(Iterable):
     def _begin(self, keep: Callable[[int, int], bool]) -> tuple[Iterator[Any], Lists]:
         self._loader.generator = self._seeded(1)  # that seeds the workers
         by_row = self.batched and self._has_lists
-        self._order.lists = lists = Lists(self._draw, keep, self._drawn, by_row=by_row)
+        again = self._loader.num_workers == 0  # Ctrl-C may cut loading short, in this thread
+        lists = Lists(self._draw, keep, self._drawn, by_row=by_row, again=again)
+        self._order.lists = lists
         items: Iterator[Any] = iter(self._iterated)
         if self.batched:
             items = Batches(items)
-        return Counted(items, lists, self._stop_counting) if by_row else items, lists
+        return Loaded(items, lists, self._stop_counting), lists
 
     def _stop_counting(self) -> None:
         """Read from the beginning from now on: a batch has other rows than its list of indices."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from pyecho.items.rows import rows_of
@@ -28,7 +29,10 @@ class Order:
 
 
 class Lists(Iterator[Any]):
-    """The lists of indices of a pass that are kept; the pass is drawn with the first of them."""
+    """The lists of indices of a pass that are kept; the pass is drawn with the first of them.
+
+    With `again` a list whose items were not loaded (Ctrl-C) is yielded once more after `failed()`.
+    """
 
     def __init__(
         self,
@@ -37,6 +41,7 @@ class Lists(Iterator[Any]):
         drawn: Callable[[], None],
         *,
         by_row: bool,
+        again: bool,
     ) -> None:
         self._draw = draw
         self._keep = keep
@@ -44,16 +49,32 @@ class Lists(Iterator[Any]):
         self._is_over = False
         self._by_row = by_row
         self._lists: Iterator[Any] | None = None
-        self._looked: list[Any] = []
+        self._again = again
+        self._following: list[Any] = []
+        self._loading: list[Any] = []
         self.sizes: deque[int] = deque()
-        """Rows of the lists that were yielded, for `Counted`."""
+        """Rows of the lists that were yielded, for `Loaded`."""
         self.row = 0
         """Rows (batches, if these are the items) before the next list."""
 
     def __next__(self) -> Any:
         """Return the next list that is kept."""
-        if self._looked:
-            return self._looked.pop()
+        if not self._following:
+            self._following.append(self._read())
+        if self._again:
+            self._loading[:] = self._following
+        return self._following.pop()
+
+    def loaded(self) -> None:
+        """Know that the items of the last list were loaded."""
+        self._loading.clear()
+
+    def failed(self) -> None:
+        """Go back to the last list, if its items were not loaded."""
+        self._following.extend(self._loading)
+        self._loading.clear()
+
+    def _read(self) -> Any:
         if self._lists is None:
             self._lists = self._draw()
         for each in self._lists:
@@ -71,25 +92,31 @@ class Lists(Iterator[Any]):
     def look(self) -> None:
         """Skip to the first list now, unless a worker has it already."""
         if self._lists is None:
-            self._looked.extend(itertools.islice(self, 1))
+            with suppress(StopIteration):
+                self._following.append(self._read())
 
 
-class Counted(Iterator[Any]):
+class Loaded(Iterator[Any]):
     """The batches of a pass; calls `uneven` if one has other rows than its list of indices."""
 
     def __init__(self, items: Iterator[Any], lists: Lists, uneven: Callable[[], None]) -> None:
         self._items = items
-        self._sizes = lists.sizes
+        self._lists = lists
         self._uneven = uneven
         self._taken: list[Any] = []
 
     def __next__(self) -> Any:
         """Return the next batch."""
         if not self._taken:
-            self._taken.extend(itertools.islice(self._items, 1))
+            try:
+                self._taken.extend(itertools.islice(self._items, 1))
+            except BaseException:
+                self._lists.failed()
+                raise
         if not self._taken:
             raise StopIteration
-        if self._sizes and rows_of(self._taken[0]) != self._sizes.popleft():
+        self._lists.loaded()
+        if (sizes := self._lists.sizes) and rows_of(self._taken[0]) != sizes.popleft():
             self._uneven()
         item = self._taken[0]
         del self._taken[0]
