@@ -144,14 +144,13 @@ class EchoBuffer(_core.ExampleStage):
         but that of a reservation that is open.
         """
         native, epoch = self._state(payload=True, with_held=False), self._config.wiring.epoch
-        segment = native["segment"] or [0, 0, 0, 0]
-        items = sum(count * items for count, items in native["passes"])
+        at = Position.of_input(native)
         return whole_state(
             self._config,
             epoch=epoch,
             position=position_of(native, epoch, None, None),
             unspent=examples_state(native, self._spec, NUMPY),
-            taken=segment[3] - segment[1] + native["open_items"] + items,
+            taken=at.segment.taken + at.fed,
         )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -119,16 +118,14 @@ auto naming(PyObject* type, const Function& function) {
   }
 }
 
-// Returns the segment in such a list: see class Position; None for none.
-inline Segment segment_of(const pybind11::object& list) {
-  if (list.is_none()) {
-    return {};
-  }
-  using Numbers = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, bool,
-                             std::vector<std::array<std::uint64_t, 3>>>;
-  const auto [passes, items, parts, taken, alike, streams] = list.cast<Numbers>();
-  Segment segment{.passes = passes, .items = items, .parts = parts, .taken = taken, .alike = alike};
-  for (const auto& [iterations, uses, more] : streams) {
+// `at`: see class Segment in Python.
+inline Segment segment_of(pybind11::handle at) {
+  Segment segment{.passes = option<std::uint64_t>(at, "passes"),
+                  .items = option<std::uint64_t>(at, "items"),
+                  .parts = option<std::uint64_t>(at, "parts"),
+                  .taken = option<std::uint64_t>(at, "taken"),
+                  .alike = option<bool>(at, "alike")};
+  for (const auto& [iterations, uses, more] : option<std::vector<std::array<std::uint64_t, 3>>>(at, "streams")) {
     segment.streams.push_back({.iterations = iterations, .uses = uses, .more = more});
   }
   return segment;

@@ -219,8 +219,7 @@ class DeviceEcho:
         if not payload:
             return state
         numbers, slots = state.pop("items")
-        fed = state["open_items"] + sum(count * items for count, items in state["passes"])
-        fed -= (state["segment"] or [0, 0])[1]  # numbers count from there
+        fed = Position.of_input(state).fed
         count = len(staged["numbers"])
         # After a state that had the last item, the staging has an end that the plan knows.
         ends = with_ends([None] * count, staged, staged["iterations"])

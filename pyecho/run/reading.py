@@ -137,9 +137,8 @@ class Reading(Iterator[Iterator[Any]]):
                 f"the state tells of {at.uses} uses of {at.items} items in a pass, which cannot "
                 "be: the source has another length, or the state is damaged"
             )
-        passes, wanted = at.passes or [], []
-        ended = sum(count for count, _ in passes) + (0 if at.segment is None else at.segment[0])
-        number, index = ended, at.open_items
+        wanted = []
+        number, index = at.passes_ended, at.open_items
         if saved.unspent is None:
             capacity = self._config.capacity_for(at.items)
             batch_size = self._config.batch_size or 1
@@ -147,9 +146,9 @@ class Reading(Iterator[Iterator[Any]]):
             (numbers, _), number, index, _ = _core.SlotPlan(config).resume(at, None)
             located = enumerate(at.located(numbers.tolist()))
             wanted = [(at.epoch + of_pass, row, which) for which, (of_pass, row) in located]
-        over = at.ended and number == ended
+        over = at.ended and number == at.passes_ended
         if over and source.one_shot:  # read to its end, so that the next epoch finds nothing
-            over, number, index = False, number - 1, passes[-1][1]
+            over, number, index = False, number - 1, (at.passes or [(0, 0)])[-1][1]
         self._number = None if over else at.epoch + number
         self._following = at.epoch + number + (not over)
         self._index = index

@@ -98,7 +98,7 @@ def saved_now(
     position = position_of(native, flow.saved.at.epoch, items, uses)
     if payload:
         return {"position": position} | {name: native[name] for name in PAYLOAD if name in native}
-    alike = native["segment"] is None or native["segment"][4]
+    alike = Position.of_input(native).segment.alike
     alike = alike and all(each == items for _, each in native["passes"])
     if items is None or not alike or native["open_items"] > items:
         return {"position": position}
@@ -144,5 +144,5 @@ def skipped(run: Run, count: int, items: int | None, adapter: Adapter) -> dict[s
     at = Position(iterations=iterations, batches=count, delivered=count, passes=None)
     length = source.length()
     position = position_of(vars(at), epoch, length, uses)
-    position["decisions"] = adapter.saved(at.decisions)
+    position |= {"segment": None, "decisions": adapter.saved(at.decisions)}
     return {"epoch": run.epoch, "position": position, "order": source.order(run.epoch)}

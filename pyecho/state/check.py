@@ -146,9 +146,7 @@ def _snapshot_of(state: Loaded, ranks: int, config: Config) -> Snapshot:
     if state["unspent"].value is not None:
         if at.passes is None:
             raise CheckpointError("the state holds items and not the passes they are of")
-        before = 0 if at.segment is None else at.segment[1]
-        total = _items_in(at.passes) + at.open_items - before
-        unspent = _unspent_of(state["unspent"], total, config)
+        unspent = _unspent_of(state["unspent"], at.fed, config)
     return Snapshot(
         at=at,
         unspent=unspent,
@@ -164,10 +162,10 @@ def _position_of(position: Loaded, ranks: int, config: Config, *, delivered_only
     items, uses = (position[name].count_or_none() for name in ("items", "uses"))
     ended, open_items = position["ended"].of(bool), counts["open_items"]
     passes, segment = None, _segment_of(position["segment"], config)
-    _require(position["passes"].value is not None or segment is None, "segment")
+    _require(position["passes"].value is not None or segment == Segment(), "segment")
     if position["passes"].value is not None:
         passes = _passes_of(position["passes"], config)
-        total = _items_in(passes) + open_items
+        total = sum(count * items for count, items in passes) + open_items
         _require(total <= MOST and not (ended and open_items), "passes")
         longest = max([open_items, *(each for _, each in passes)])
         _require(longest <= (MOST if items is None or uses is None else items), "passes")
@@ -202,20 +200,16 @@ def _passes_of(passes: Loaded, config: Config) -> list[tuple[int, int]]:
     return found
 
 
-def _segment_of(segment: Loaded, config: Config) -> Segment | None:
+def _segment_of(segment: Loaded, config: Config) -> Segment:
     if segment.value is None:
-        return None
-    *counts, alike, streams = segment.each(6)
+        return Segment()
+    *counts, alike, streams = segment.each(len(Segment._fields))
     passes, items, parts, taken = (each.count() for each in counts)
     crossings = []
     for stream in streams.each(config.streams):
         iterations, uses, more = (each.count() for each in stream.each(3))
         crossings.append((iterations, uses, more))
-    return passes, items, parts, taken, alike.of(bool), crossings
-
-
-def _items_in(passes: list[tuple[int, int]]) -> int:
-    return sum(count * items for count, items in passes)
+    return Segment(passes, items, parts, taken, alike.of(bool), crossings)
 
 
 def _unspent_of(unspent: Loaded, total: int, config: Config) -> Unspent:

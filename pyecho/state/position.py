@@ -36,10 +36,10 @@ items that the consumer has not had to their last use. `pyecho.state.check` read
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,10 +55,15 @@ BATCH, END, LAST_END = 0, 1, 2
 """Kinds of what a link has made ahead: [BATCH, batch, *info], the end of an iteration, the last."""
 
 
-Segment = tuple[int, int, int, int, bool, list[tuple[int, int, int]]]
-"""Where a segment begins (csrc/core/plan/segments.hpp): passes before it, items of the next one
-before it, joints in that, all items, if the passes were as long as told, and for each stream its
-iterations, uses, and items that got one more use."""
+class Segment(NamedTuple):
+    """The beginning of a segment (csrc/core/plan/segments.hpp), or of the run."""
+
+    passes: int = 0  # that have ended since the run began
+    items: int = 0  # of the next one, before the segment
+    parts: int = 0  # joints in that
+    taken: int = 0  # items since the run began
+    alike: bool = True  # all passes were as long as told
+    streams: Sequence[tuple[int, int, int]] = ()  # of each: iterations, uses, items with one more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +77,29 @@ class Position:
     batches: int = 0
     delivered: int = 0
     min_rows: int = 1  # of the batches that `batches` counts
-    segment: Segment | None = None
+    segment: Segment = field(default_factory=Segment)
     passes: list[tuple[int, int]] | None = field(default_factory=list)
     open_items: int = 0
     ended: bool = False
     decisions: Any = field(default_factory=lambda: np.empty(0, np.int32))
+
+    @classmethod
+    def of_input(cls, native: dict[str, Any]) -> Position:
+        """Return what a native stage or plan tells of its input."""
+        names = ("passes", "open_items", "ended")
+        segment = Segment(*(native["segment"] or ()))
+        return cls(segment=segment, **{name: native[name] for name in names})
+
+    @property
+    def passes_ended(self) -> int:
+        """Passes that have ended since the run began."""
+        return self.segment.passes + sum(count for count, _ in self.passes or [])
+
+    @property
+    def fed(self) -> int:
+        """Items of the input since the segment began, which are numbered from there."""
+        items = sum(count * items for count, items in self.passes or [])
+        return items + self.open_items - self.segment.items
 
     def of_length(self, length: int | None, config: Config) -> Position:
         """Return the position in a source of this length, whose passes are as long as that.
@@ -98,9 +121,7 @@ class Position:
     def located(self, numbers: list[int]) -> Iterator[tuple[int, int]]:
         """Yield the pass of each item, counted from 0, and its index there; they are ascending."""
         runs = iter([*(self.passes or []), (1, 2**62)])
-        first, begin, (count, length) = 0, 0, next(runs)
-        if self.segment is not None:
-            first, begin = self.segment[0], -self.segment[1]
+        first, begin, (count, length) = self.segment.passes, -self.segment.items, next(runs)
         for number in numbers:
             while number >= begin + count * length:
                 first, begin = first + count, begin + count * length
@@ -227,8 +248,7 @@ def with_ends(items: list[Any], queue: dict[str, Any], iterations: int) -> list[
     `queue`: the state of the stage (see `_core.Stage._state`). `iterations`: taken from it.
     """
     passes = queue["passes"]
-    ended = sum(count for count, _ in passes) + (queue["segment"] or [0])[0]
-    ahead = ended - iterations
+    ahead = Position.of_input(queue).passes_ended - iterations
     last_first = chain.from_iterable(repeat(length, count) for count, length in reversed(passes))
     index, end = len(items) - queue["open_items"], LAST_END if queue["ended"] else END
     for length in islice(last_first, ahead):
