@@ -146,9 +146,7 @@ def _snapshot_of(state: Loaded, ranks: int, config: Config) -> Snapshot:
     if state["unspent"].value is not None:
         if at.passes is None:
             raise CheckpointError("the state holds items and not the passes they are of")
-        before = 0 if at.segment is None else at.segment[1]
-        total = _items_in(at.passes) + at.open_items - before
-        unspent = _unspent_of(state["unspent"], total, config)
+        unspent = _unspent_of(state["unspent"], at.all_items, config)
     return Snapshot(
         at=at,
         unspent=unspent,
