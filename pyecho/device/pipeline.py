@@ -149,6 +149,7 @@ def _device_echo(
     make = partial(ExampleEcho, source, staged, first, adapter)
     with uploader.computing():  # else the first chunks would wait for the consumer's stream
         staging = _pinned(make, config, uploader, blocks_for)
+    config = replace(config, wiring=replace(config.wiring, slots_ahead=1))
     return DeviceEcho(staging, config, adapter, uploader, chunk=chunk)
 
 

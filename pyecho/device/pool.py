@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyecho._core import Closed, CudaError, EchoError, SlotPlan, checksum_of_column
+from pyecho._core import (
+    CheckpointError,
+    Closed,
+    CudaError,
+    EchoError,
+    SlotPlan,
+    checksum_of_column,
+)
 from pyecho.config import Config
 from pyecho.device.indices import Indices
 from pyecho.device.tables import Tables
@@ -18,7 +25,7 @@ from pyecho.run.host import ExampleEcho
 from pyecho.run.reading import Reading
 from pyecho.run.trace import span
 from pyecho.state.items import examples_state, parts_of_examples, refill
-from pyecho.state.position import LAST_END, Position, Snapshot, with_ends
+from pyecho.state.position import LAST_END, Position, Snapshot, Unspent, with_ends
 
 MOST_CHUNKS = 4
 """Chunks that wait on the device to be stored together."""
@@ -78,18 +85,40 @@ class DeviceEcho:
         self._failure = None
         self._ended = False
         self._iterations, self._delivered, self._dropped = at.iterations, at.delivered, 0
+        follows, staged = Position(), None
         if saved.is_fresh:
             self.plan.begin(at)
         else:
-            numbers = None if unspent is None else unspent.numbers
-            (_, slots), _, _, batches = self.plan.resume(at, numbers)
+            (numbers, slots), passes, items, batches = self.plan.resume(at, None)
             self._dropped = batches - min(at.delivered, batches)
             parts = reading.again
-            if unspent is not None:
+            if unspent is not None:  # the pool has what it had, and the staging the rest
+                follows = at.after(passes, items)
+                unspent, staged = unspent.parted(follows.all_items)
+                slots = slots[self._places(numbers, unspent.numbers)]
                 parts = parts_of_examples(unspent, self.spec)
             refill(self._refill, parts, slots)
-        self.stage._begin(Position(epoch=at.epoch))
+        self._stage(follows, staged)
         self._staging.read(saved, reading)
+
+    def _places(self, numbers: Any, saved: Any) -> Any:
+        """Return where the items of a state are among the ones that the plan has."""
+        places = np.flatnonzero(np.isin(numbers, saved))
+        # With an adaptive factor it may hold more, which it does not use again.
+        if len(places) != len(saved) or (len(saved) < len(numbers) and not self._polled_rows):
+            raise CheckpointError(
+                "the state contradicts itself: its items are not the ones of its position"
+            )
+        return places
+
+    def _stage(self, at: Position, unspent: Unspent | None) -> None:
+        """Begin the staging with the items, and ends of passes, that the plan has not taken."""
+        if unspent is None or not (at.passes or at.open_items):
+            self.stage._begin(at)
+            return
+        self.stage._make_room(len(unspent.numbers))
+        _, slots = self.stage._resume(at, unspent.numbers)
+        refill(self.stage._refill, parts_of_examples(unspent, self.spec), slots)
 
     def log(self) -> dict[int, Any]:
         """Return the decisions of an adaptive factor."""

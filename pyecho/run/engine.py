@@ -186,7 +186,7 @@ class Engine:
         if pipeline is not None and snapshot.is_fresh and capacity <= pipeline.config.capacity:
             return pipeline
         self.drop()
-        # Of batch echoing and of a pool on a device; a native buffer makes room by itself.
+        # Of batch echoing; a native buffer makes room by itself.
         unspent = 0 if snapshot.unspent is None else len(snapshot.unspent.numbers)
         there = 0 if config.adaptive else capacity  # otherwise they are items that have left
         wiring = replace(self.wiring, slots_ahead=max(1, unspent - there))

@@ -40,7 +40,7 @@ def state_of(run: Run, payload: bool) -> dict[str, Any]:
 def _found(run: Run, payload: bool) -> dict[str, Any]:
     source, epoch, flow = run.source, run.epoch, run.flow
     if run.saved is not None:  # nothing has happened since
-        return saved_again(run.saved, payload, source)
+        return saved_again(run.saved, run.config, source, payload=payload)
     holder = source.holder
     has_state = holder is not None
     if flow is None or flow.pipeline is None:  # no epoch has begun
@@ -65,7 +65,9 @@ def _found(run: Run, payload: bool) -> dict[str, Any]:
         return {"epoch": epoch, "source": source.state() if has_state else None} | found
 
 
-def saved_again(saved: SavedState, payload: bool, source: Source) -> dict[str, Any]:
+def saved_again(
+    saved: SavedState, config: Config, source: Source, *, payload: bool
+) -> dict[str, Any]:
     """Return the parts of a state that was loaded, if nothing has happened since."""
     snapshot, raw = saved.snapshot, saved.raw
     found: dict[str, Any] = {"epoch": saved.epoch, "source": saved.source, "position": None}
@@ -74,23 +76,18 @@ def saved_again(saved: SavedState, payload: bool, source: Source) -> dict[str, A
     position = raw["position"] | {"uses": snapshot.at.uses}  # of this number of ranks
     if payload or snapshot.unspent is None:
         found |= {name: raw[name] for name in PAYLOAD}
-    elif saved.source is not None:
+        return found | {"position": position, "rank": raw["rank"]}
+    if saved.source is not None:
         raise needs_payload(source)
-    else:
-        iterations, delivered = snapshot.taken
-        position |= {"iterations": iterations, "delivered": delivered, "batches": delivered}
-    found["position"] = position
-    return found | {"rank": raw["rank"]}
+    iterations, delivered = snapshot.taken
+    position |= {"iterations": iterations, "delivered": delivered, "batches": delivered}
+    return found | without_items(position, config, has_order=saved.order is not None)
 
 
 def saved_now(
     flow: Flow, config: Config, *, payload: bool, with_held: bool, has_order: bool
 ) -> dict[str, Any]:
-    """Return what a state holds of a flow, whose threads are at rest.
-
-    Without the payload, and where all passes are as long as told, the position is good for a source
-    of this length: on every rank, and for other numbers of ranks.
-    """
+    """Return what a state holds of a flow, whose threads are at rest."""
     assert flow.pipeline is not None
     assert flow.extent is not None
     native = flow.pipeline.state(payload=payload, with_held=with_held)
@@ -98,9 +95,18 @@ def saved_now(
     position = position_of(native, flow.saved.at.epoch, items, uses)
     if payload:
         return {"position": position} | {name: native[name] for name in PAYLOAD if name in native}
-    alike = Position.of_input(native).segment.alike
-    alike = alike and all(each == items for _, each in native["passes"])
-    if items is None or not alike or native["open_items"] > items:
+    return without_items(position, config, has_order=has_order)
+
+
+def without_items(position: dict[str, Any], config: Config, *, has_order: bool) -> dict[str, Any]:
+    """Return the position without the payload, and the rank None if it serves all.
+
+    Where all passes are as long as told, the position is good for a source of this length: on every
+    rank, and for other numbers of ranks.
+    """
+    items, alike = position["items"], Position.of_input(position).segment.alike
+    alike = alike and all(each == items for _, each in position["passes"])
+    if items is None or not alike or position["open_items"] > items:
         return {"position": position}
     position |= {"segment": None, "passes": None, "open_items": 0, "ended": False}
     if config.wiring.ranks == 1 and config.shards is None:

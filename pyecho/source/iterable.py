@@ -53,7 +53,9 @@ class Iterable(Source):
         items: Iterator[Any] = iter(self.object)
         self.one_shot = items is self.object
         if start > 0:
-            return itertools.islice(items, start, None)
+            in_memory: Any = items
+            in_memory.__setstate__(start)  # of lists, tuples and ranges, at no cost
+            return items
         if not self._is_stateful and not is_stateful(items):
             return _next_of(items)
         reading = _Pass(self, items)

@@ -116,9 +116,9 @@ def _deal(state: Loaded, saved: dict[str, Any], config: Config) -> int:
     if rank is not None and (rank, before) != (wiring.rank, now):
         raise CheckpointError(
             f"the state is that of rank {rank} of {before}, and this is rank {wiring.rank} of "
-            f"{now}; save one for each rank; state_dict(payload=False) serves all only if passes "
-            "have one length, the factor is a number, and the source has no state or order of its "
-            "own"
+            f"{now}: save one for each rank, and load that of rank {wiring.rank}; "
+            "state_dict(payload=False) serves all only if passes have one length, the factor is a "
+            "number, and the source has no state or order of its own"
         )
     if before == now:
         return before

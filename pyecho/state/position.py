@@ -118,6 +118,17 @@ class Position:
         passes = most if flows else max(1, (config.epochs or 1) - self.epoch)
         return replace(self, items=length, passes=[(passes, length)], ended=not flows)
 
+    def after(self, passes: int, items: int) -> Position:
+        """Return the beginning of what was read after so many passes, and items of the next."""
+        left, runs = passes - self.segment.passes, []
+        for count, length in self.passes or []:
+            over = min(left, count)
+            left -= over
+            runs += [(1, length - items), (count - over - 1, length)] if count > over else []
+            items = 0 if count > over else items
+        runs = [run for run in runs if run[0] > 0]
+        return Position(passes=runs, open_items=self.open_items - items, ended=self.ended)
+
     def located(self, numbers: list[int]) -> Iterator[tuple[int, int]]:
         """Yield the pass of each item, counted from 0, and its index there; they are ascending."""
         runs = iter([*(self.passes or []), (1, 2**62)])
@@ -150,6 +161,16 @@ class Unspent:
     order: Any  # where each of them is in the columns
     columns: list[Any]
     leaves: list[str] | None
+
+    def parted(self, ahead: int) -> tuple[Unspent, Unspent]:
+        """Return the items before the last `ahead` that were read, and these, counted from 0."""
+        count = len(self.numbers) - ahead
+        if count < 0:
+            raise CheckpointError("the state has fewer items than were read ahead: it is damaged")
+        return (
+            replace(self, numbers=self.numbers[:count], order=self.order[:count]),
+            replace(self, numbers=np.arange(ahead), order=self.order[count:]),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

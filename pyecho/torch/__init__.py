@@ -120,7 +120,8 @@ class EchoLoader(pyecho.EchoLoader):
             Save the items that are not used up. None: yes, but among several ranks of
             `torch.distributed` no, if the source can be read again and the factor is a number. Such
             a state serves every rank whose passes are as long, and frameworks keep only that of the
-            first. Any other state of a rank is refused by the others.
+            first. Any other state of a rank is refused by the others, also after a pass over a
+            source without a length.
         """
         in_group = self._group is not None and self._group.size > 1
         rank, source = None if in_group else _rank(), self._source
@@ -129,8 +130,11 @@ class EchoLoader(pyecho.EchoLoader):
         if payload is None:
             payload = own or not (in_group or rank is not None)
         state = super().state_dict(payload=payload)
-        if rank is not None and state["position"] is not None and (own or state["unspent"]):
-            state["of_rank"] = rank
+        position = state["position"]
+        if rank is not None and position is not None:
+            known = position["passes"] or position["segment"]  # lengths of this rank's passes
+            if own or state["unspent"] or known:
+                state["of_rank"] = rank
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -142,9 +146,10 @@ class EchoLoader(pyecho.EchoLoader):
             state = {name: value for name, value in state.items() if name != "of_rank"}
             if rank is not None and of_rank != rank:
                 raise CheckpointError(
-                    f"the state holds the items of rank {of_rank}, and this is rank {rank}; save "
-                    "one for each rank; state_dict(payload=False) serves all only if the factor is "
-                    "a number, and the source has no state or order of its own"
+                    f"the state is that of rank {of_rank}, and this is rank {rank}: save one for "
+                    f"each rank, and load that of rank {rank}; state_dict(payload=False) serves "
+                    "all only if passes have one length, the factor is a number, and the source "
+                    "has no state or order of its own"
                 )
         super().load_state_dict(state)
 

@@ -43,6 +43,33 @@ TEST(EchoFactor, a_pass_has_exactly_the_uses_of_its_length_whether_that_is_known
   }
 }
 
+TEST(EchoFactor, segments_of_a_pass_have_exactly_its_uses_and_need_none_of_the_segments_before) {
+  constexpr std::uint64_t kItems = 100;
+  std::vector<std::uint64_t> more(kItems, 0);  // in all passes
+  for (std::uint64_t pass = 0; pass < 4000; ++pass) {
+    const std::uint64_t part = 1 + pass % (kItems + 2);
+    const double mean = pass % 2 == 0 ? 2.3 : 1.05;
+    EchoFactor factor(mean, false, part);
+    factor.begin_pass(3, pass, kItems);
+    for (std::uint64_t item = 0; item < kItems; ++item) {
+      ASSERT_EQ(factor.more_before(item), factor.given()) << pass << ' ' << item;
+      EchoFactor later(mean, false, part);
+      later.begin_pass(3, pass, kItems);
+      later.skip(item - item % part, later.more_before(item - item % part));
+      for (std::uint64_t each = item - item % part; each < item; ++each) {
+        static_cast<void>(later.next());
+      }
+      const std::uint32_t uses = factor.next();
+      ASSERT_EQ(later.next(), uses) << pass << ' ' << item;
+      more[item] += mean == 2.3 ? uses - 2 : 0;
+    }
+    ASSERT_EQ(factor.given() + kItems * factor.min_uses(), uses_of(mean, kItems));
+  }
+  for (const std::uint64_t count : more) {  // of 2000, each with the chance 0.3: within 5 deviations
+    EXPECT_NEAR(static_cast<double>(count), 600, 103);
+  }
+}
+
 // ---------------------------------------------------------------- configuration
 
 TEST(Plan, a_pass_with_more_items_than_told_has_room_for_their_uses) {

@@ -1,5 +1,8 @@
 """Bytes that cross the link, and the memory that this takes."""
 
+import bisect
+from itertools import islice
+
 import numpy as np
 import pytest
 import torch
@@ -85,6 +88,69 @@ def test_max_bytes_bounds_what_is_kept_on_the_device(device, arguments, there, n
     with pytest.raises(pyecho.ConfigError, match=f" need {needed} bytes on cuda:0, but"):
         take(needed - 1)
     take(needed)
+
+
+class GoesOn:
+    """Goes on by a state of its own."""
+
+    def __init__(self):
+        self.at = 0
+
+    def __iter__(self):
+        while self.at < 42:
+            self.at += 1
+            yield float(self.at - 1)
+        self.at = 0
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
+@pytest.mark.parametrize("source", [list(map(float, range(42))), GoesOn], ids=["list", "stateful"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"factor": 1.5, "prefetch": 5},
+        {"epochs": 3},
+        {"steps_per_epoch": 9, "factor": 3},
+        {"unique_in_batch": True},
+        {"factor": 1, "drop_last": True},
+        {"factor": pyecho.Adaptive(3), "steps_per_epoch": 9},
+    ],
+    ids=lambda options: " ".join(options) or "plain",
+)
+def test_states_of_states_of_a_pool_load_under_the_bound_of_their_run(device, options, source):
+    def loader(limit):
+        arguments = {"factor": 2, "batch_size": 4, "shuffle_buffer": 8} | options
+        there = Device("cuda:0", echo=True, max_bytes=limit)
+        items = source() if isinstance(source, type) else source
+        return pyecho.torch.EchoLoader(items, **arguments, device=there)
+
+    def fits(limit):
+        try:
+            next(iter(loader(limit)))
+        except pyecho.ConfigError:
+            return False
+        return True
+
+    least = bisect.bisect_left(range(1 << 16), True, key=fits)
+    whole = [batch.tolist() for batch in loader(None)]
+    for stop in range(1, 20, 3):
+        going, taken = loader(least), []
+        for count in (stop, 1, 1, 2):
+            taken += [batch.tolist() for batch in islice(going, count)]
+            state = going.state_dict()
+            going = loader(least)
+            going.load_state_dict(state)
+            if len(taken) >= len(whole):
+                break
+        else:
+            taken += [batch.tolist() for batch in going]
+            assert taken == whole or isinstance(options.get("factor"), pyecho.Adaptive)
 
 
 @pytest.mark.parametrize("echo", [False, True])

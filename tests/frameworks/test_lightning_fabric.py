@@ -103,4 +103,4 @@ def test_checkpoint_serves_all_ranks_and_the_items_of_another_rank_are_refused(t
         assert rank["resumed"] == rank["rest"]
     assert first["seen"] != second["seen"]
     assert first["error"] is None
-    assert "the items of rank 0, and this is rank 1" in second["error"]
+    assert "that of rank 0, and this is rank 1" in second["error"]

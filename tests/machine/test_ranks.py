@@ -122,7 +122,7 @@ class Ranks(RuleBasedStateMachine):
         assert global_batches([each[0] for each in results]) == expected
         states = [each[1] for each in results]
         place = saved.place + len(expected)
-        if payload or (saved.ranks is not None and not expected):  # still a state of its rank
+        if payload:
             return Saved(states, place, ranks)
         return Saved([states[of_rank % ranks]], place)
 

@@ -258,4 +258,6 @@ def test_error_of_another_ranks_state_tells_where_one_state_serves_all():
         loader = loader_of(member, Unsized([]), 2, batch_size=2, steps_per_epoch=9)
         loader.load_state_dict(states[1 - member.rank])
 
-    assert told_of(errors_of(2, load_other), 0, "serves all only if passes have one length")
+    errors = errors_of(2, load_other)
+    assert told_of(errors, 0, "serves all only if passes have one length")
+    assert told_of(errors, 1, "load that of rank [01];")

@@ -168,3 +168,35 @@ def test_resume_takes_seconds_at_any_age(passes, uses):
     assert time.process_time() - began < 5  # of a slow machine
     resumed.load_state_dict(aged.state_dict())
     assert next(iter(resumed)).tolist() == next(batches).tolist()
+
+
+class Dataset:
+    """A map-style dataset of eight billion items."""
+
+    def __len__(self):
+        return 8_000_000_000
+
+    def __getitem__(self, index):
+        return index
+
+
+@pytest.mark.parametrize("source", [range(8_000_000_000), Dataset()], ids=["range", "dataset"])
+@pytest.mark.parametrize("batch", [20_000, 19_000_000])
+def test_resume_takes_seconds_anywhere_in_a_pass(source, batch):
+    def make():
+        with segments_of(None):
+            return pyecho.EchoLoader(source, 2.5, batch_size=1000, shuffle_buffer=1000)
+
+    loader = make()
+    next(iter(loader))
+    state = loader.state_dict(payload=False)
+    del state["digest"]
+    state["position"] |= {"batches": batch, "delivered": batch}
+    far, resumed = make(), make()
+    far.load_state_dict(state | {"digest": digest(state)})
+    began = time.process_time()
+    batches = iter(far)
+    next(batches)
+    assert time.process_time() - began < 10  # of a slow machine
+    resumed.load_state_dict(far.state_dict(payload=False))
+    assert next(iter(resumed)).tolist() == next(batches).tolist()

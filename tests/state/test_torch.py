@@ -166,6 +166,37 @@ def test_rank_of_a_state_is_a_number_or_an_array_of_one(monkeypatch):
             loader.load_state_dict(state | {"of_rank": damaged})
 
 
+def test_rank_of_a_stream_takes_no_lengths_of_another_ranks_passes(monkeypatch):
+    class Stream:
+        """Items of a rank, of which no length is known."""
+
+        def __init__(self, rank):
+            self.rank = rank
+
+        def __iter__(self):
+            return iter(range(1000 * self.rank, 1000 * self.rank + 300 + 7 * self.rank))
+
+    def run(rank, taken, state=None):
+        monkeypatch.setattr(pyecho.torch, "_rank", lambda: rank)
+        options = {"batch_size": 4, "shuffle_buffer": 5, "steps_per_epoch": 250}
+        loader = pyecho.torch.EchoLoader(Stream(rank), 2, **options)
+        if state is not None:
+            loader.load_state_dict(state)
+        batches = iter(loader)
+        return [next(batches).tolist() for _ in range(taken)], loader.state_dict()
+
+    for taken in (3, 200):  # in the first pass, after it
+        states = [run(rank, taken)[1] for rank in (0, 1)]
+        for rank in (0, 1):
+            wanted = run(rank, taken + 9)[0][taken:]
+            assert run(rank, 9, states[rank])[0] == wanted
+            if taken == 3:
+                assert run(rank, 9, states[1 - rank])[0] == wanted
+                continue
+            with pytest.raises(pyecho.CheckpointError, match=f"load that of rank {rank};"):
+                run(rank, 9, states[1 - rank])
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_changes_of_batches_change_no_state_taken_before_them(workers):
     make = partial(

@@ -105,24 +105,32 @@ def uses_of_items(
     number: int,
     known: bool,
     even: bool = False,
+    part: float = math.inf,
 ) -> Iterator[int]:
     """Yield the number of uses of each item of pass `number`.
 
     If the number of items is known beforehand, any of them may get one more use: chosen one by one
     (Knuth's algorithm S), or, if `even`, spread evenly from a random item on. Otherwise the
-    additional uses are spread evenly from the first item on.
+    additional uses are spread evenly from the first item on. After the first joint within a pass,
+    each `part` has its share of the uses that are left.
     """
     whole = math.floor(factor)
     key = stream_key(seed, number, FACTOR_STREAM)
-    missing = more_among(items, factor)
+    total = wanted = more_among(items, factor)
+    given, in_first, end = 0, 0, float(items)
     first = int(unit_at(key, 0) * items) if known and even else 0
     for item in range(items):
         if known and not even:
-            more = unit_at(key, item) * (items - item) < missing
+            if item and item % part == 0:
+                in_first = given if item == part else in_first
+                end = min(item + part, items)
+                share = (end - part) / (items - part) * (total - in_first)
+                wanted = in_first + min(total - in_first, int(share + unit_at(key, items)))
+            more = unit_at(key, item) * (end - item) < wanted - given
         else:
             place = (first + item) % items
             more = more_among(place + 1, factor) > more_among(place, factor)
-        missing -= more
+        given += more
         yield whole + more
 
 
@@ -298,6 +306,9 @@ def iterations(
         Uses of a stream in a segment; None: the run has only one.
     """
     count_here = (shards or ranks) // ranks
+    items_of_segment = math.inf if segment_uses is None else math.ceil(segment_uses / factor)
+    if unique_in_batch and steps is not None:
+        items_of_segment = math.inf
 
     def stream(place: int, passes: Iterable[int]) -> Stream:
         """Deal this stream every count_here-th item of each pass."""
@@ -309,14 +320,18 @@ def iterations(
             own_factor = factor
             if uses is not None and uses_of_pass(own, factor) != uses // count_here:
                 own_factor = uses // count_here / own
-            return uses_of_items(own, own_factor, own_seed, number, known, shards is not None)
+            part = math.inf if unique_in_batch else items_of_segment
+            return uses_of_items(own, own_factor, own_seed, number, known, shards is not None, part)
 
-        items = math.inf if segment_uses is None else math.ceil(segment_uses / factor)
-        if unique_in_batch and steps is not None:
-            items = math.inf
         told = None if uses is None else math.ceil(uses // count_here / factor)
         return Stream(
-            events(map(uses_of, passes, count(epoch)), epoch, items, told, not unique_in_batch),
+            events(
+                map(uses_of, passes, count(epoch)),
+                epoch,
+                items_of_segment,
+                told,
+                not unique_in_batch,
+            ),
             max(1, capacity) // count_here,
             own_seed,
             None if steps is None else steps * batch_size // count_here,

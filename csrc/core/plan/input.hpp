@@ -34,7 +34,7 @@ class Input {
  public:
   // Throws std::invalid_argument if the factor is wrong, std::bad_alloc.
   explicit Input(const PlanConfig& config)
-      : seed_(config.seed), factor_(config.factor, config.even_factor), slots_(config.slots) {}
+      : seed_(config.seed), factor_(config.factor, config.even_factor, config.part), slots_(config.slots) {}
 
   // Begins with a pass, after `items` items of it, of which `more` got one more use.
   void begin(std::uint64_t pass, const Extent& extent, std::uint64_t items, std::uint64_t more) noexcept {

@@ -57,7 +57,8 @@ PlanConfig of_stream(PlanConfig config, std::uint64_t stream) {
 
 Plan::Plan(const PlanConfig& config) : config_(config), segments_(config) {
   for (std::uint32_t number = 0; number < std::max(1U, config.streams); ++number) {
-    const PlanConfig of_one = of_stream(config, number);
+    PlanConfig of_one = of_stream(config, number);
+    of_one.part = segments_.part();
     Turn turn;
     if (config.adaptive()) {
       auto stream = std::make_unique<AdaptiveStream>(of_one);

@@ -25,6 +25,7 @@ struct PlanConfig {
   std::uint64_t iteration_uses = 0;  // uses of an iteration; 0: all uses of one pass
   bool even_factor = false;          // see EchoFactor
   std::uint64_t segment_uses = 0;    // of a stream in a segment, for tests; 0: as Segments says
+  std::uint64_t part = kUnknown;     // of one stream: Segments::part()
 
   // The streams whose uses are drawn in turn (Plan), and their numbers in a run of several ranks.
   std::uint32_t streams = 1;

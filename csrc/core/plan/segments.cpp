@@ -76,7 +76,7 @@ Segment Segments::before(const PlanConfig& config, std::uint64_t epoch, const Ex
   const std::uint64_t of_iteration = config.iteration_uses / streams_;
   // Goes to a pass, and returns the factor of one of the streams there.
   const auto factor_in = [&](std::uint64_t stream, std::uint64_t passes) {
-    EchoFactor factor(config.factor, config.even_factor);
+    EchoFactor factor(config.factor, config.even_factor, part());
     factor.begin_pass(seed_of_stream(config.seed, config.first_stream + stream * config.stream_step), epoch + passes,
                       extent.items == kUnknown ? kUnknown : share_of(items, stream, streams_),
                       extent.uses == kUnknown ? kUnknown : extent.uses / streams_);

@@ -45,6 +45,8 @@ class Segments {
   [[nodiscard]] bool bounded() const noexcept { return any() && within_; }
   // Then returns a number that the uses of a segment stay below.
   [[nodiscard]] double most_uses() const noexcept { return 2.0 * static_cast<double>(items_ + 1) * (factor_ + 1); }
+  // Returns the items of a stream in a segment within a pass, or kUnknown: there is none.
+  [[nodiscard]] std::uint64_t part() const noexcept { return within_ ? items_ : kUnknown; }
 
   // Begins after so many joints in a pass. `extent`: of all streams together.
   void begin(const Extent& extent, std::uint64_t parts) noexcept;
