@@ -17,6 +17,7 @@ from resuming import (
     StatefulBatches,
     StatefulIterator,
     StatefulIterators,
+    StaysAtItsEnd,
     columns,
     cut,
     examples,
@@ -93,7 +94,10 @@ class Stream:
 
 
 def ragged(items: int) -> list[dict[str, Any]]:
-    return [{"n": item, "tokens": np.full(item % 4, item)} for item in range(items)]
+    return [
+        {"n": n, "tokens": np.full(n % 4, n), "block": np.full((n % 3, n % 5), n)}
+        for n in range(items)
+    ]
 
 
 def dataloader(items: int, **options: Any) -> Any:
@@ -119,7 +123,34 @@ def echoed(items: int) -> Any:
     return pyecho.EchoLoader(list(range(items)), 2, batch_size=3, seed=5)
 
 
-TOKENS = pyecho.Field((None,), "int64", max_bytes=24)
+def fields(pad: int | None = None) -> dict[str, Any]:
+    block = pyecho.Field((None, None), "int64", max_bytes=64)
+    tokens = pyecho.Field((None,), "int64", max_bytes=24, pad=pad)
+    return {"fields": {"tokens": tokens, "block": block}}
+
+
+def seeded(items: int) -> Any:
+    """Return a loader whose order is that of a generator of the user's, which goes on and on."""
+    return dataloader(items, batch_size=2, generator=torch.Generator().manual_seed(5))
+
+
+class Bytes(Iterated):
+    """Its iterators have states of bytes, as those of Grain."""
+
+    def __iter__(self) -> Any:
+        return BytesIterator(self.items)
+
+
+class BytesIterator(StatefulIterator):
+    state_dict = load_state_dict = None
+
+    def get_state(self) -> bytes:
+        return b"%d" % self.place
+
+    def set_state(self, state: bytes) -> None:
+        self.place = int(state)
+
+
 WINDOWS = {"picture": [pyecho.ops.RandomCrop(4), pyecho.ops.RandomFlip(0)]}
 OWN = {"own_state": True, "same": False, "jumps": False}
 KINDS: dict[str, Kind] = {
@@ -129,12 +160,14 @@ KINDS: dict[str, Kind] = {
     "columns": Kind(partial(columns, 0), known=True, examples_only=True),
     "table": Kind(table, known=True, examples_only=True),
     "map-style": Kind(Indexed, known=True, indexed=True),
+    "shuffled": Kind(Indexed, known=True, same=False, indexed=True, options={"shuffle": True}),
     "sized": Kind(lambda items: Sized(examples(items)), known=True),
     "iterable": Kind(lambda items: Iterated(examples(items))),
     "iterator": Kind(lambda items: map(np.int64, range(items)), one_shot=True),
     "generator": Kind(generated, one_shot=True),
     "record batches": Kind(lambda items: Stream(table(items)), examples_only=True),
-    "ragged": Kind(ragged, known=True, examples_only=True, options={"fields": {"tokens": TOKENS}}),
+    "ragged": Kind(ragged, known=True, examples_only=True, options=fields()),
+    "padded": Kind(ragged, known=True, examples_only=True, options=fields(pad=-7)),
     "windows": Kind(pictures, known=True, examples_only=True, options={"ops": WINDOWS}),
     "list of batches": Kind(cut, known=True, cut=True, examples_only=True),
     "batches": Kind(lambda items: Iterated(cut(items)), cut=True, examples_only=True),
@@ -142,7 +175,12 @@ KINDS: dict[str, Kind] = {
     "loader of batches": Kind(
         partial(dataloader, batch_size=3), known=True, same=False, cut=True, examples_only=True
     ),
+    "seeded loader": Kind(
+        seeded, known=True, same=False, jumps=False, cut=True, examples_only=True
+    ),
     "stateful": Kind(Stateful, **OWN),
+    "stays at its end": Kind(StaysAtItsEnd, **OWN),
+    "states of bytes": Kind(lambda items: Bytes(examples(items)), own_state=True),
     "stateful batches": Kind(
         StatefulBatches, cut=True, examples_only=True, rows=rows_of_batches, **OWN
     ),
@@ -172,14 +210,23 @@ def numbers_in(value: Any) -> list[int]:
         value = {"row": value[0], "n": value[1]}
     elif not isinstance(value, dict):
         value = {"n": value}
-    told = [list(_TELLS[name](leaf)) for name, leaf in value.items() if name != "tokens"]
-    if "tokens" in value:
-        tokens = value["tokens"]
-        rows = tokens.unbind() if isinstance(tokens, torch.Tensor) else map(tokens.row, range(99))
-        rows = [row.tolist() for _, row in zip(told[0], rows, strict=False)]
-        assert rows == [[number] * (number % 4) for number in told[0]]
+    told = [list(tells(value[name])) for name, tells in _TELLS.items() if name in value]
     assert all(each == told[0] for each in told), value
+    if "tokens" in value:
+        for row, number in enumerate(told[0]):
+            assert _row(value["tokens"], row).tolist() == [number] * (number % 4)
+            block = _row(value["block"], row)
+            assert block.shape == (number % 3, number % 5)
+            assert (block == number).all()
     return told[0]
+
+
+def _row(leaf: Any, row: int) -> Any:
+    if isinstance(leaf, pyecho.Padded):
+        length = int(leaf.lengths[row])
+        assert (leaf.values[row, length:] == -7).all()
+        return leaf.values[row, :length]
+    return leaf.unbind()[row] if isinstance(leaf, torch.Tensor) else leaf.row(row)
 
 
 def _of_rows(leaf: Any) -> Iterator[int]:

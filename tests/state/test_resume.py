@@ -20,7 +20,7 @@ from resuming import (
     Consumer,
     Indexed,
     Scenario,
-    Stateful,
+    StaysAtItsEnd,
     loader_of,
 )
 
@@ -143,33 +143,6 @@ def test_loader_inside_a_loader_goes_on_too():
         consumer = Consumer(nested())
         consumer.take(stop)
         assert consumer.moved_to(nested()).take(len(whole) - stop) == whole[stop:]
-
-
-class StaysAtItsEnd(Stateful):
-    """The state of its end means the end, until it is told another epoch (as with Hugging Face's).
-
-    Its state may be asked for only before a state is loaded or once it is iterated again, as with
-    torchdata's StatefulDataLoader.
-    """
-
-    epoch = at = 0
-
-    def set_epoch(self, epoch):
-        self.at = self.at if epoch == self.epoch else 0
-        self.epoch = epoch
-
-    def __iter__(self):
-        self.loaded = False
-        while self.at < self.items:
-            self.at += 1
-            yield self.item(self.at)
-
-    def state_dict(self):
-        assert not self.loaded
-        return {"epoch": self.epoch, "at": self.at}
-
-    def load_state_dict(self, state):
-        self.epoch, self.at, self.loaded = state["epoch"], state["at"], True
 
 
 @pytest.mark.parametrize("threads", [0, 1])
