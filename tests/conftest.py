@@ -29,7 +29,7 @@ SLOW_FOLDERS = {
 }
 
 try:
-    from hypothesis import HealthCheck, settings
+    from hypothesis import HealthCheck, Phase, settings
 except ImportError:
     pass
 else:
@@ -39,6 +39,10 @@ else:
     }
     fixed = {"derandomize": True, "database": None, **common}
     settings.register_profile("ci", max_examples=150, **fixed)
+    # faults.py asks only whether a test fails.
+    settings.register_profile(
+        "faults", max_examples=150, phases=[Phase.explicit, Phase.generate], **fixed
+    )
     settings.register_profile("check", max_examples=20, **fixed)
     # Failing examples stay in .hypothesis, and come first the next time.
     settings.register_profile("night", max_examples=5000, print_blob=True, **common)

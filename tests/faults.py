@@ -109,6 +109,7 @@ def found(
             return _line(output, "[  FAILED  ] ", "(") or f"{program} {chosen} {_how(status)}"
     if tests:
         options = ["-x", "--quiet", "--tb=no", "--color=no", "-p", "no:cacheprovider"]
+        options += ["--hypothesis-profile", "faults"]
         command = [sys.executable, "-P", "-m", "pytest", *options, *tests]
         status, output = run(command, seconds, PYTHONPATH=str(site))
         if status in (4, 5):  # wrong arguments, no test

@@ -94,7 +94,7 @@ class DeviceEcho:
             parts = reading.again
             if unspent is not None:  # the pool has what it had, and the staging the rest
                 follows = at.after(passes, items)
-                unspent, staged = unspent.parted(follows.all_items)
+                unspent, staged = unspent.parted(follows.fed)
                 slots = slots[self._places(numbers, unspent.numbers)]
                 parts = parts_of_examples(unspent, self.spec)
             refill(self._refill, parts, slots)

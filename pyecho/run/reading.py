@@ -317,6 +317,8 @@ class Reading(Iterator[Iterator[Any]]):
         self._tell(self._following - (state is None))
         looked = list(islice(source.read(), 1))
         source.load(state)  # that was only a look
+        if state is not None:
+            self._told = None
         if not looked and not saved.is_empty:
             raise CheckpointError(
                 f"the source ({type(source.object).__name__}) has ended, so nothing shows how the "

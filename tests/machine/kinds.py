@@ -17,6 +17,7 @@ from resuming import (
     StatefulBatches,
     StatefulIterator,
     StatefulIterators,
+    StaysAtItsEnd,
     columns,
     cut,
     examples,
@@ -48,6 +49,10 @@ class Kind:
         A pass depends on the number of its epoch alone, so any one may be left out.
     examples_only
         A batch size is needed.
+    indexed
+        Workers can read it.
+    rows
+        The number of examples of a pass, by that of items and of the pass.
     options
         Further options of its loaders.
     """
@@ -60,6 +65,8 @@ class Kind:
     same: bool = True
     jumps: bool = True
     examples_only: bool = False
+    indexed: bool = False
+    rows: Callable[[int, int], int] = lambda items, number: items
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -74,15 +81,77 @@ def table(items: int) -> Any:
     return pa.table({"n": range(items), "name": [f"item {item}" for item in range(items)]})
 
 
+class Stream:
+    """Record batches of uneven sizes."""
+
+    def __init__(self, table: Any) -> None:
+        self.table = table
+
+    def to_batches(self) -> Any:
+        for begin in range(0, len(self.table), 4):
+            yield from self.table.slice(begin, 1).to_batches()
+            yield from self.table.slice(begin + 1, 3).to_batches()
+
+
 def ragged(items: int) -> list[dict[str, Any]]:
-    return [{"n": item, "tokens": np.full(item % 4, item)} for item in range(items)]
+    return [
+        {"n": n, "tokens": np.full(n % 4, n), "block": np.full((n % 3, n % 5), n)}
+        for n in range(items)
+    ]
 
 
 def dataloader(items: int, **options: Any) -> Any:
     return DataLoader(Rows(items), shuffle=True, **options)
 
 
-TOKENS = pyecho.Field((None,), "int64", max_bytes=24)
+def generated(items: int) -> Iterator[np.int64]:
+    yield from map(np.int64, range(items))
+
+
+def pictures(items: int) -> list[dict[str, Any]]:
+    """Return examples with a leaf that tells where a window begins."""
+    return [{"n": item, "picture": 100 * item + np.arange(9)} for item in range(items)]
+
+
+def rows_of_batches(items: int, number: int) -> int:
+    """Return the rows of a pass of `StatefulBatches`."""
+    return sum(each % 3 for each in range(number * items + 1, (number + 1) * items + 1))
+
+
+def echoed(items: int) -> Any:
+    """Return a loader as a source."""
+    return pyecho.EchoLoader(list(range(items)), 2, batch_size=3, seed=5)
+
+
+def fields(pad: int | None = None) -> dict[str, Any]:
+    block = pyecho.Field((None, None), "int64", max_bytes=64)
+    tokens = pyecho.Field((None,), "int64", max_bytes=24, pad=pad)
+    return {"fields": {"tokens": tokens, "block": block}}
+
+
+def seeded(items: int) -> Any:
+    """Return a loader whose order is that of a generator of the user's, which goes on and on."""
+    return dataloader(items, batch_size=2, generator=torch.Generator().manual_seed(5))
+
+
+class Bytes(Iterated):
+    """Its iterators have states of bytes, as those of Grain."""
+
+    def __iter__(self) -> Any:
+        return BytesIterator(self.items)
+
+
+class BytesIterator(StatefulIterator):
+    state_dict = load_state_dict = None
+
+    def get_state(self) -> bytes:
+        return b"%d" % self.place
+
+    def set_state(self, state: bytes) -> None:
+        self.place = int(state)
+
+
+WINDOWS = {"picture": [pyecho.ops.RandomCrop(4), pyecho.ops.RandomFlip(0)]}
 OWN = {"own_state": True, "same": False, "jumps": False}
 KINDS: dict[str, Kind] = {
     "list": Kind(examples, known=True),
@@ -90,19 +159,34 @@ KINDS: dict[str, Kind] = {
     "arrays": Kind(lambda items: (columns(0, items)["row"], np.arange(items)), known=True),
     "columns": Kind(partial(columns, 0), known=True, examples_only=True),
     "table": Kind(table, known=True, examples_only=True),
-    "map-style": Kind(Indexed, known=True),
+    "map-style": Kind(Indexed, known=True, indexed=True),
+    "shuffled": Kind(Indexed, known=True, same=False, indexed=True, options={"shuffle": True}),
     "sized": Kind(lambda items: Sized(examples(items)), known=True),
     "iterable": Kind(lambda items: Iterated(examples(items))),
     "iterator": Kind(lambda items: map(np.int64, range(items)), one_shot=True),
-    "ragged": Kind(ragged, known=True, examples_only=True, options={"fields": {"tokens": TOKENS}}),
+    "generator": Kind(generated, one_shot=True),
+    "record batches": Kind(lambda items: Stream(table(items)), examples_only=True),
+    "ragged": Kind(ragged, known=True, examples_only=True, options=fields()),
+    "padded": Kind(ragged, known=True, examples_only=True, options=fields(pad=-7)),
+    "windows": Kind(pictures, known=True, examples_only=True, options={"ops": WINDOWS}),
     "list of batches": Kind(cut, known=True, cut=True, examples_only=True),
     "batches": Kind(lambda items: Iterated(cut(items)), cut=True, examples_only=True),
     "loader": Kind(partial(dataloader, batch_size=None), known=True, same=False),
     "loader of batches": Kind(
         partial(dataloader, batch_size=3), known=True, same=False, cut=True, examples_only=True
     ),
+    "seeded loader": Kind(
+        seeded, known=True, same=False, jumps=False, cut=True, examples_only=True
+    ),
     "stateful": Kind(Stateful, **OWN),
-    "stateful batches": Kind(StatefulBatches, cut=True, examples_only=True, **OWN),
+    "stays at its end": Kind(StaysAtItsEnd, **OWN),
+    "states of bytes": Kind(lambda items: Bytes(examples(items)), own_state=True),
+    "stateful batches": Kind(
+        StatefulBatches, cut=True, examples_only=True, rows=rows_of_batches, **OWN
+    ),
+    "echoed batches": Kind(
+        echoed, cut=True, examples_only=True, own_state=True, same=False, rows=lambda n, _: 2 * n
+    ),
     "stateful iterators": Kind(lambda items: StatefulIterators(examples(items)), own_state=True),
     "stateful iterator": Kind(
         lambda items: StatefulIterator(examples(items)), own_state=True, one_shot=True
@@ -111,20 +195,38 @@ KINDS: dict[str, Kind] = {
 """By name. What joins here joins all tests of states."""
 
 
+def draws_in(batch: Any) -> list[list[int]] | None:
+    """Return the places in their pictures of the pixels of a batch."""
+    if not (isinstance(batch, dict) and "picture" in batch):
+        return None
+    return (np.asarray(batch["picture"]) % 100).tolist()
+
+
 def numbers_in(value: Any) -> list[int]:
     """Return the numbers of the examples of a batch, or of one; all leaves must tell the same."""
+    if isinstance(value, list):  # of examples
+        return [number for each in value for number in numbers_in(each)]
     if isinstance(value, tuple):
         value = {"row": value[0], "n": value[1]}
     elif not isinstance(value, dict):
         value = {"n": value}
-    told = [list(_TELLS[name](leaf)) for name, leaf in value.items() if name != "tokens"]
-    if "tokens" in value:
-        tokens = value["tokens"]
-        rows = tokens.unbind() if isinstance(tokens, torch.Tensor) else map(tokens.row, range(99))
-        rows = [row.tolist() for _, row in zip(told[0], rows, strict=False)]
-        assert rows == [[number] * (number % 4) for number in told[0]]
+    told = [list(tells(value[name])) for name, tells in _TELLS.items() if name in value]
     assert all(each == told[0] for each in told), value
+    if "tokens" in value:
+        for row, number in enumerate(told[0]):
+            assert _row(value["tokens"], row).tolist() == [number] * (number % 4)
+            block = _row(value["block"], row)
+            assert block.shape == (number % 3, number % 5)
+            assert (block == number).all()
     return told[0]
+
+
+def _row(leaf: Any, row: int) -> Any:
+    if isinstance(leaf, pyecho.Padded):
+        length = int(leaf.lengths[row])
+        assert (leaf.values[row, length:] == -7).all()
+        return leaf.values[row, :length]
+    return leaf.unbind()[row] if isinstance(leaf, torch.Tensor) else leaf.row(row)
 
 
 def _of_rows(leaf: Any) -> Iterator[int]:
@@ -141,5 +243,6 @@ def _of_names(leaf: Any) -> Iterator[int]:
 _TELLS: dict[str, Callable[[Any], Any]] = {
     "row": _of_rows,
     "name": _of_names,
+    "picture": lambda leaf: (np.asarray(leaf)[:, 0] // 100).tolist(),
     "n": lambda leaf: np.atleast_1d(leaf).tolist(),
 }

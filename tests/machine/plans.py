@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import islice, repeat
+from itertools import count, cycle, islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import reference_model as model
 import torch
-from delays import dawdling
-from drivers import Iterated
 from hypothesis import strategies as st
-from kinds import KINDS, numbers_in
-from resuming import examples
+from kinds import KINDS, draws_in, numbers_in
+from reference_rounds import Arrivals, Rounds, adaptive_iterations
+from segments import segments_of
 
 import pyecho.torch
 
@@ -20,6 +19,18 @@ LAST = 5
 """Number of the last iteration."""
 SEED_OF_ORDER, OTHER_SEED = 3, 99
 """Of torch: the first one decides the order of a DataLoader, once for a run."""
+DEFAULTS: dict[str, Any] = {
+    "factor": 1,
+    "batch_size": None,
+    "shuffle_buffer": 0,
+    "unique_in_batch": False,
+    "drop_last": False,
+    "pad_last": False,
+    "seed": 0,
+    "epochs": None,
+    "steps_per_epoch": None,
+    "shards": None,
+}
 
 
 def noisy(batch: Any, rng: np.random.Generator) -> Any:
@@ -27,20 +38,22 @@ def noisy(batch: Any, rng: np.random.Generator) -> Any:
     return batch, int(rng.integers(1000))
 
 
-def plain(emission: Any, plan: Plan) -> Any:
-    """Return what was emitted: the examples, their numbers in the pass, their uses, the noise."""
+LINKS: dict[str, dict[str, Any]] = {
+    "": {},
+    "augment": {"augment": noisy},
+    "collate": {"collate_fn": list},
+    "both": {"augment": noisy, "collate_fn": list},
+}
+
+
+def plain(emission: Any) -> Any:
+    """Return what was emitted: the numbers of the examples, those in the pass, the uses, draws."""
     batch, info = emission
     noise = None
-    if plan.augmented:
+    if isinstance(batch, tuple) and isinstance(batch[1], int):
         batch, noise = batch
-    return numbers_in(batch), info.source_index.tolist(), info.use.tolist(), noise
-
-
-class Late(Iterated):
-    """Some items come late, so that an adaptive factor repeats others."""
-
-    def __iter__(self) -> Any:
-        return dawdling(self.items, len(self.items), 5e-4)
+    drawn = draws_in(batch), noise
+    return numbers_in(batch), info.source_index.tolist(), info.use.tolist(), drawn
 
 
 class Driver(NamedTuple):
@@ -49,6 +62,7 @@ class Driver(NamedTuple):
     threads: int | None = None
     prefetch: int = 2
     augment_workers: int = 0
+    workers: str | None = None
 
 
 drivers = st.builds(
@@ -56,11 +70,22 @@ drivers = st.builds(
     st.sampled_from([None, 0, 1, 3]),
     st.sampled_from([2, 1, 7]),
     st.sampled_from([0, 1, 3]),
+    st.sampled_from([None, None, None, "thread", "process"]),
 )
 
 
 class Plan:
     """A source and the options that decide the output.
+
+    Parameters
+    ----------
+    arrivals
+        Items that come before each batch, over and over. Their decisions are what an adaptive
+        factor has to replay.
+    links
+        Key of `LINKS`.
+    segment_uses
+        See `segments_of`.
 
     Attributes
     ----------
@@ -69,22 +94,42 @@ class Plan:
     """
 
     def __init__(
-        self, kind: str, items: int, *, augmented: bool, of_torch: bool, **options: Any
+        self,
+        kind: str,
+        items: int,
+        *,
+        links: str = "",
+        of_torch: bool = False,
+        segment_uses: int | None = None,
+        arrivals: tuple[int, ...] = (),
+        **options: Any,
     ) -> None:
-        self.name, self.items, self.options = kind, items, options
-        self.kind = KINDS[kind]
-        self.augmented, self.of_torch = augmented, of_torch
+        self.name, self.items, self.given = kind, items, options
+        self.kind, self.options = KINDS[kind], DEFAULTS | options
+        self.links, self.of_torch, self.arrivals = links, of_torch, arrivals
+        self.segment_uses = segment_uses
         self.known_iterations: dict[int, list[Any]] = {}
         if self.adaptive:
-            self._replay()
+            self.log: dict[int, list[int]] = {}
+            for flow in range(LAST + 1):
+                list(islice(self._flow(flow), LAST + 2))
+            self.options["factor"] = self.options["factor"].replay(self.log)
 
     def __repr__(self) -> str:
-        marks = f"augmented={self.augmented}, of_torch={self.of_torch}"
-        return f"{self.name}, {self.items} items, {self.options}, {marks}"
+        more = {name: value for name, value in self.given.items() if value != DEFAULTS[name]}
+        for name in ("arrivals", "links", "of_torch", "segment_uses"):
+            if getattr(self, name):
+                more[name] = getattr(self, name)
+        shown = [repr(self.name), str(self.items), *(f"{key}={more[key]!r}" for key in more)]
+        return f"Plan({', '.join(shown)})"
 
     @property
     def adaptive(self) -> bool:
         return isinstance(self.options["factor"], pyecho.Adaptive)
+
+    @property
+    def batched(self) -> bool:
+        return self.options["batch_size"] is not None
 
     @property
     def flows(self) -> bool:
@@ -94,15 +139,17 @@ class Plan:
     def iterations(self) -> int:
         return 1 if self.kind.one_shot else LAST + 1
 
-    def loader(self, driver: Driver, source: Any = None) -> Any:
-        options = self.options | driver._asdict() | self.kind.options
-        if self.augmented:
-            options["augment"] = noisy
-        else:
-            del options["augment_workers"]
+    def loader(self, driver: Driver) -> Any:
+        options = self.options | self.kind.options | LINKS[self.links]
+        options |= {"threads": driver.threads, "prefetch": driver.prefetch}
+        if self.links:
+            options["augment_workers"] = driver.augment_workers
+        if driver.workers is not None and self.kind.indexed:
+            options |= {"num_workers": 2, "workers": driver.workers}
         loader = pyecho.torch.EchoLoader if self.of_torch else pyecho.EchoLoader
-        source = self.kind.make(self.items) if source is None else source
-        return loader(source, unbatch=self.kind.cut, with_info=True, **options)
+        with segments_of(self.segment_uses):
+            source = self.kind.make(self.items)
+            return loader(source, unbatch=self.kind.cut, with_info=True, **options)
 
     def flow_of(self, flow: int, number: int) -> int:
         """Return the epoch in which the flow of iteration `number` begins, if one was under way."""
@@ -116,11 +163,11 @@ class Plan:
         """Return what this iteration yields, and check that against the model."""
         if flow not in self.known_iterations:
             made = self._uninterrupted(self.loader(Driver(threads=0)), flow)
-            for place, emissions in enumerate(self._modelled(flow, len(made))):
-                uses = [tuple(map(list, zip(*batch, strict=True))) for batch in emissions]
-                assert [(index, use) for _, index, use, _ in made[place]] == uses
+            for found, emissions in zip(made, self._modelled(flow), strict=False):
+                expected = [tuple(map(list, zip(*batch, strict=True))) for batch in emissions]
+                assert [(index, use) for _, index, use, _ in found] == expected
                 if self.kind.same:
-                    assert [numbers for numbers, *_ in made[place]] == [each for each, _ in uses]
+                    assert [numbers for numbers, *_ in found] == [each for each, _ in expected]
             self.known_iterations[flow] = made
         return self.known_iterations[flow][number - flow]
 
@@ -128,24 +175,34 @@ class Plan:
         with loader:
             torch.manual_seed(SEED_OF_ORDER)
             loader.set_epoch(flow)
-            count = 1
-            while count <= LAST - flow and self.flow_of(flow, flow + count) == flow:
-                count += 1
-            return [
-                [plain(each, self) for each in loader] for _ in range(min(count, self.iterations))
-            ]
+            following = flow + 1
+            while following <= LAST and self.flow_of(flow, following) == flow:
+                following += 1
+            numbers = range(flow, min(following, self.iterations))
+            return [[plain(each) for each in loader] for _ in numbers]
 
-    def _modelled(self, flow: int, count: int) -> Any:
-        """Return the batches of each iteration that the model says, none where it cannot."""
-        options = self.options
-        if self.adaptive or not (self.kind.same or self.kind.jumps):
-            return []
-        steps, rows = options["steps_per_epoch"], options["batch_size"] or 1
-        passes: Any = [self.items] * max(1, (options["epochs"] or 0) - flow)
+    # ------------------------------------------------------------ what the model says
+
+    def _modelled(self, flow: int) -> Any:
+        """Yield the batches of each iteration, of one flow after the other."""
+        while True:
+            made = list(islice(self._flow(flow), LAST + 1))
+            yield from made
+            flow += len(made)
+
+    def _flow(self, flow: int) -> Any:
+        """Yield the batches of each iteration of a flow."""
+        options, steps = self.options, self.options["steps_per_epoch"]
+        passes: Any = range(flow, max(flow + 1, options["epochs"] or 0))
         if self.kind.one_shot:
-            passes = [self.items]
-        elif steps is not None:
-            passes = repeat(self.items)
+            passes = [flow]
+        most = len(passes) if steps is None else None
+        if steps is not None and not self.kind.one_shot:
+            passes = count(flow)
+        lengths = (self.kind.rows(self.items, number) for number in passes)
+        if self.adaptive:
+            return islice(self._adaptive(lengths, flow), most)
+        rows = options["batch_size"] or 1
         plan = {name: options[name] for name in ("factor", "seed", "unique_in_batch", "drop_last")}
         if steps is None and (options["shards"] is not None or options["pad_last"]):
             plan["uses"] = model.uses_of_longest(
@@ -155,36 +212,32 @@ class Plan:
                 batch_size=rows,
                 pad_last=options["pad_last"],
             )
-        capacity = options["shuffle_buffer"]
-        plan |= {"capacity": capacity, "batch_size": rows, "known": self.kind.known}
+        plan |= {"capacity": options["shuffle_buffer"], "batch_size": rows}
+        plan |= {"known": self.kind.known, "segment_uses": self.segment_uses}
         plan |= {"shards": options["shards"], "steps": steps, "epoch": flow}
-        return islice(model.iterations(passes, **plan), count)
+        return islice(model.iterations(lengths, **plan), most)
 
-    def _replay(self) -> None:
-        """Have the factor decide as it did once, over a source that is late, in every flow."""
-        key = repr(self)  # hypothesis needs the same decisions each time
-        if key not in _LOGS:
-            _LOGS[key] = self._decided()
-        self.options["factor"] = self.options["factor"].replay(_LOGS[key])
-
-    def _decided(self) -> dict[int, Any]:
-        kind, log = self.kind, {}
-        late = kind.same and not kind.cut and not kind.options
-        alone = kind.one_shot or not (kind.jumps and self.flows)
-        for flow in range(1 if alone else LAST + 1):
-            source: Any = Late(examples(self.items)) if late else None
-            source = iter(source) if late and kind.one_shot else source
-            with self.loader(Driver(threads=1), source) as loader:
-                loader.set_epoch(flow)
-                torch.manual_seed(SEED_OF_ORDER)
-                for _ in range(self.iterations + 1):
-                    for _ in loader:
-                        pass
-                log = loader.stats().log | log
-        return log
-
-
-_LOGS: dict[str, dict[int, Any]] = {}
+    def _adaptive(self, lengths: Any, flow: int) -> Any:
+        options, factor = self.options, self.options["factor"]
+        rows = options["batch_size"] or 1
+        pool = Rounds(
+            capacity=max(1, options["shuffle_buffer"]),
+            rows=rows,
+            most=factor.max,
+            least=factor.min,
+            age=factor.max_age,
+            unique=options["unique_in_batch"],
+        )
+        arrivals = Arrivals(lengths, cycle(self.arrivals), pool)
+        self.log[flow] = arrivals.log
+        return adaptive_iterations(
+            arrivals,
+            batch_size=rows,
+            drop_last=options["drop_last"],
+            seed=options["seed"],
+            epoch=flow,
+            steps=options["steps_per_epoch"],
+        )
 
 
 @st.composite
@@ -204,18 +257,19 @@ def plans(draw: Any) -> Plan:
         "shuffle_buffer": draw(st.integers(0, 20)),
         "unique_in_batch": batch_size is not None and draw(st.booleans()),
         "drop_last": batch_size is not None and draw(st.booleans()),
-        "pad_last": False,
-        "seed": draw(st.integers(0, 3)),
+        "seed": draw(st.sampled_from([0, 1, 2**64 - 1])),
         "epochs": epochs,
         "steps_per_epoch": steps,
-        "shards": None,
+        "segment_uses": draw(st.sampled_from([None, None, 1, 30])),
     }
     items = draw(st.integers(1, 30))
     if options["factor"] == "adaptive":
-        least = draw(st.integers(1, 2))
+        least = draw(st.integers(1, 3))
         age = draw(st.sampled_from([None, 2, 9]))
         options["factor"] = pyecho.Adaptive(least + draw(st.integers(0, 5)), least, max_age=age)
         options["shuffle_buffer"] = max(options["shuffle_buffer"], rows)
+        options["segment_uses"] = None
+        options["arrivals"] = tuple(draw(st.lists(st.integers(0, 5), min_size=1, max_size=3)))
     elif kind.known and draw(st.booleans()):
         if steps is None:
             options["unique_in_batch"] = False
@@ -229,5 +283,9 @@ def plans(draw: Any) -> Plan:
             options |= {"pad_last": True, "drop_last": False}
     if options["unique_in_batch"]:
         options["shuffle_buffer"] = max(options["shuffle_buffer"], rows)
-    augmented, of_torch = draw(st.booleans()), draw(st.booleans())
-    return Plan(name, items, augmented=augmented, of_torch=of_torch, **options)
+    links = ["", "augment"]
+    if batch_size is not None and not (kind.cut or kind.options):
+        links += ["collate", "both"]
+    return Plan(
+        name, items, links=draw(st.sampled_from(links)), of_torch=draw(st.booleans()), **options
+    )

@@ -131,6 +131,8 @@ class Consumer(RuleBasedStateMachine):
     # ------------------------------------------------------------ rules
 
     def take(self, count: int, interrupts: Interrupts | None = None) -> None:
+        if count == 0:
+            return
         if self.is_left and not self.plan.kind.one_shot:
             self.pass_on(following=False)
         if self.iterator is None:
@@ -149,7 +151,7 @@ class Consumer(RuleBasedStateMachine):
         """Return so many batches, fewer at the end. An interrupted next() is made once more."""
         found: list[Any] = []
         if interrupts is None:
-            found += (plain(each, self.plan) for each in islice(self.iterator, count))
+            found += (plain(each) for each in islice(self.iterator, count))
             return found
         taken: list[Any] = []
         with unraisable_interrupts_dropped():
@@ -158,7 +160,7 @@ class Consumer(RuleBasedStateMachine):
                     pass
                 if not taken:
                     break
-                found.append(plain(taken.pop(), self.plan))
+                found.append(plain(taken.pop()))
         return found
 
     def may_take(self) -> bool:
@@ -175,6 +177,19 @@ class Consumer(RuleBasedStateMachine):
     def finish(self) -> None:
         self.take(1000)
 
+    @precondition(lambda self: self.may_take() and not self.is_left)
+    @rule(left=st.integers(0, 2))
+    def take_all_but(self, left: int) -> None:
+        """Take the batches of this iteration but the last ones."""
+        self.take(max(0, len(self.expected) - self.place.batches - left))
+
+    @rule(count=st.integers(0, 2), payload=st.booleans(), driver=drivers)
+    def move(self, count: int, payload: bool, driver: Driver) -> None:
+        """Take some batches, and go on in another loader."""
+        if self.may_take():
+            self.take(count)
+        self.load_into_another(self.saved(payload, pickled), driver)
+
     @precondition(lambda self: self.may_take() and not (self.plan.kind.one_shot and self.is_loaded))
     @rule(count=st.integers(1, 4), gaps=st.lists(st.integers(1, 200), min_size=1, max_size=3))
     def be_interrupted(self, count: int, gaps: list[int]) -> None:
@@ -190,7 +205,10 @@ class Consumer(RuleBasedStateMachine):
 
     @rule(target=states, payload=st.booleans(), copied=st.sampled_from([pickled, copy.deepcopy]))
     def save(self, payload: bool, copied: Any) -> tuple[Any, Place]:
-        if self.plan.of_torch and self.plan.options["batch_size"] is not None:
+        return self.saved(payload, copied)
+
+    def saved(self, payload: bool, copied: Any) -> tuple[Any, Place]:
+        if self.plan.of_torch and self.plan.links in ("", "augment") and self.plan.batched:
             copied = saved_by_torch
         payload = payload or self.plan.kind.own_state
         self.decide_order()
@@ -198,6 +216,9 @@ class Consumer(RuleBasedStateMachine):
 
     @rule(state=states, driver=drivers)
     def load_elsewhere(self, state: tuple[Any, Place], driver: Driver) -> None:
+        self.load_into_another(state, driver)
+
+    def load_into_another(self, state: tuple[Any, Place], driver: Driver) -> None:
         loader = self.plan.loader(driver)
         loader.load_state_dict(state[0])
         self.iterator = None

@@ -1,6 +1,6 @@
 """Loaders and buffers with everything that they emit, as digests: what no model says.
 
-The order of uses is not among it: tests/loaders/test_model.py says that.
+The order of uses is not among it: tests/machine says that.
 
 The table is CONFIGURATIONS; digests.json has what each of them emitted under the version of pyecho
 that the file names. ``configurations.py --write`` writes it for the installed version.

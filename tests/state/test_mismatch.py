@@ -123,3 +123,7 @@ def test_states_of_sources_are_not_mixed_up():
         next(iter(plain))
     with pytest.raises(pyecho.EchoError, match="use state_dict\\(payload=True\\)"):
         stateful.loader.state_dict(payload=False)
+    again = pyecho.EchoLoader(Stateful(20), **options)
+    again.load_state_dict(state)
+    with pytest.raises(pyecho.EchoError, match="use state_dict\\(payload=True\\)"):
+        again.state_dict(payload=False)

@@ -1,12 +1,11 @@
 """Loaders that are saved and go on in another one, and sources for them."""
 
 import pickle
-import random
 from itertools import pairwise
 
 import members
 import numpy as np
-from drivers import Iterated, Sized
+from drivers import Iterated
 
 import pyecho
 
@@ -78,6 +77,33 @@ class StatefulBatches(Stateful):
         return columns(number * 3, number * 3 + number % 3)  # of 0 to 2 rows
 
 
+class StaysAtItsEnd(Stateful):
+    """The state of its end means the end, until it is told another epoch (as with Hugging Face's).
+
+    Its state may be asked for only before a state is loaded or once it is iterated again, as with
+    torchdata's StatefulDataLoader.
+    """
+
+    epoch = at = 0
+
+    def set_epoch(self, epoch):
+        self.at = self.at if epoch == self.epoch else 0
+        self.epoch = epoch
+
+    def __iter__(self):
+        self.loaded = False
+        while self.at < self.items:
+            self.at += 1
+            yield self.item(self.at)
+
+    def state_dict(self):
+        assert not self.loaded
+        return {"epoch": self.epoch, "at": self.at}
+
+    def load_state_dict(self, state):
+        self.epoch, self.at, self.loaded = state["epoch"], state["at"], True
+
+
 class StatefulIterators(Iterated):
     """Only its iterators have a state."""
 
@@ -123,21 +149,12 @@ SOURCES = {
     "list": examples,
     "arrays": lambda items: (columns(0, items)["row"], np.arange(items)),
     "indexed": Indexed,
-    "sized": lambda items: Sized(examples(items)),
     "iterated": lambda items: Iterated(examples(items)),
     "one shot": lambda items: map(example, range(items)),
     "stateful": Stateful,
     "stateful iterators": lambda items: StatefulIterators(examples(items)),
-    "stateful one shot": lambda items: StatefulIterator(examples(items)),
-    "cut list": cut,
     "cut": lambda items: Iterated(cut(items)),
-    "stateful cut": StatefulBatches,
 }
-CUT = ("cut list", "cut", "stateful cut")
-KNOWN = ("list", "arrays", "indexed", "sized", "cut list")
-"""Forms with a number of examples that is known beforehand."""
-STATEFUL = ("stateful", "stateful iterators", "stateful one shot", "stateful cut", "data loader")
-ONE_SHOT = ("one shot", "stateful one shot")
 
 
 def noisy(batch, rng):
@@ -186,82 +203,6 @@ class Consumer:
         return Consumer(loader)
 
 
-def stateful_data_loader(items):
-    """Return one in order: of one that shuffles, torchdata restores the current epoch only."""
-    from torchdata.stateful_dataloader import StatefulDataLoader
-
-    return StatefulDataLoader(examples(items), batch_size=None, collate_fn=unchanged)
-
-
-def unchanged(item):
-    return item
-
-
 def loader_of(form, items, **arguments):
-    source = stateful_data_loader if form == "data loader" else SOURCES[form]
-    return pyecho.EchoLoader(source(items), unbatch=form in CUT, with_info=True, **arguments)
-
-
-class Scenario:
-    """A random source and options that decide the output; `loader` draws the other options.
-
-    With an `adaptive` factor the output depends on a log as well. If `evened`, it may have shards
-    or full batches.
-    """
-
-    def __init__(self, seed, *, adaptive=False, forms=tuple(SOURCES), evened=False):
-        draw = random.Random(seed)
-        self.form = draw.choice(forms)
-        self.items = draw.randint(1, 40)
-        batch_size = draw.randint(1 if self.form in CUT else 0, 9) or None
-        unique = batch_size is not None and draw.random() < 0.4
-        epochs = draw.choice([None, None, 1, 2, 3])
-        self.options = {
-            "factor": draw.choice([1, 2, 3, 5, 1.3, 2.5, 3.9]),
-            "batch_size": batch_size,
-            "shuffle_buffer": draw.randint(batch_size if unique else 0, 30),
-            "unique_in_batch": unique,
-            "drop_last": batch_size is not None and draw.random() < 0.4,
-            "seed": draw.randint(0, 3),
-            "epochs": epochs,
-            "steps_per_epoch": None if epochs else draw.choice([None, draw.randint(1, 9)]),
-        }
-        self.linked = draw.random() < 0.5
-        self.iterations = 1 if self.form in ONE_SHOT else 3
-        if adaptive:
-            self.items *= 3
-            self.options["shuffle_buffer"] = draw.randint(batch_size or 1, 30)
-            least = draw.randint(1, 3)
-            self.options["factor"] = pyecho.Adaptive(
-                least + draw.randint(1, 6), least, max_age=draw.choice([None, 2, 20])
-            )
-
-        if evened and self.form in KNOWN and draw.random() < 0.5:
-            self._even(draw)
-
-    def _even(self, draw):
-        options, rows = self.options, self.options["batch_size"]
-        if options["steps_per_epoch"] is None:
-            options["unique_in_batch"] = False
-        shards = draw.choice([None, 1, 2, 3])
-        if shards is not None:
-            self.items = -(-self.items // shards) * shards  # as many in each stream
-            rows = max(rows or 1, 1)
-            least = rows if options["unique_in_batch"] else 1
-            options["shuffle_buffer"] = max(options["shuffle_buffer"], shards * least)
-            if options["steps_per_epoch"] is not None:
-                options["steps_per_epoch"] *= shards
-            options["shards"] = shards
-        if options["batch_size"] is not None and options["epochs"] is None:
-            options |= {"pad_last": True, "drop_last": False}
-
-    def loader(self, draw, log=None):
-        if log is not None:
-            self.options["factor"] = self.options["factor"].replay(log)
-        options = {
-            "threads": draw.choice([None, 0, 1, 3]),
-            "prefetch": draw.choice([1, 2, 7]),
-        }
-        if self.linked:
-            options |= {"augment": noisy, "augment_workers": draw.choice([0, 1, 3])}
-        return loader_of(self.form, self.items, **self.options, **options)
+    source = SOURCES[form](items)
+    return pyecho.EchoLoader(source, unbatch=form == "cut", with_info=True, **arguments)
