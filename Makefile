@@ -138,11 +138,8 @@ format: .venv/dev.stamp ## Format all sources in place
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $(CPP_FILES)
 
-bench: .venv/tools.stamp .venv/bench.stamp ## Measure what echoing costs, each number beside its limit (five minutes), into build/bench; options of pyecho bench go into BENCH_ARGS="..."
-	$(WITH_TOOLS) cmake --preset release -DPYECHO_BUILD_TESTS=OFF
-	$(WITH_TOOLS) cmake --build --preset release --target ring_benchmark
+bench: .venv/bench.stamp ## Measure what echoing costs, each number beside its limit (five minutes), into build/bench; options of pyecho bench go into BENCH_ARGS="..."
 	$(BIN)/pytest benchmarks --benchmark-only --benchmark-autosave --benchmark-storage=build/bench
-	$(BIN)/python benchmarks/rings.py
 	$(BIN)/pyecho bench --runs 3 --output build/bench $(BENCH_ARGS)
 
 peers: .venv/bench.stamp ## Measure pyecho beside other tools, each in its own environment (gigabytes, about half an hour), into build/bench

@@ -9,8 +9,7 @@ Windows: a crop, a clip and a patch through `ops`, against a loop that copies ea
 and the same windows out of it, with NumPy's assignment.
 
 Speeds are those of a core: uses for each second of processor time, of all threads together, so
-that other programs on the machine count little. The work of ops without loader and pool is measured
-by `benchmarks/cpp/ops_benchmark.cpp`.
+that other programs on the machine count little.
 """
 
 from __future__ import annotations

@@ -31,7 +31,6 @@ def run(*command, folder, status=(0,)):
 @pytest.mark.parametrize(
     ("command", "needed"),
     [
-        ("arrow --factor 1", "pyarrow"),
         ("ops", "numpy"),
         ("ops_training", "sklearn"),
         ("ranks --epochs 2", "torch"),

@@ -23,9 +23,9 @@ namespace pyecho {
 namespace {
 
 constexpr std::size_t kLineBytes = 64;
-// Stream if the memory is at least so many times the cache: less of it is still there when it is read. In
-// benchmarks/cpp/stream_benchmark with a cache of 32 MiB, batches of 4 to 36 MiB in total were slower with streaming
-// (writing and reading together), and batches of 73 and 147 MiB were faster.
+// Stream if the memory is at least so many times the cache: less of it is still there when it is read. With a cache of
+// 32 MiB, batches of 4 to 36 MiB in total were slower with streaming (writing and reading together), and batches of 73
+// and 147 MiB were faster.
 constexpr std::size_t kCaches = 2;
 constexpr std::size_t kUnknownCacheBytes = std::size_t{32} << 20;
 
