@@ -10,6 +10,8 @@ PAPER_ARGS ?=
 FAULTS ?=
 # Which libraries make ecosystem tests pyecho with; all of them if empty.
 ECOSYSTEM ?=
+# Which C++ units make tidy looks at, as regular expressions of their paths; all of them if empty.
+TIDY_UNITS ?=
 # The wheel for test-wheel.
 WHEEL ?= dist/*.whl
 # How many items each stress test moves under the sanitizers, which slow it down about tenfold.
@@ -32,7 +34,7 @@ NO_ASLR := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(u
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help demo test check faults nightly test-cpp test-cpp-rest test-python test-cuda test-cuda-all test-wheel test-aarch64 examples ecosystem wheels docs \
-  sanitize lint format bench peers paper paper-full clean gtest
+  sanitize lint style tidy format bench peers paper paper-full clean gtest
 .DELETE_ON_ERROR:
 
 help: ## Show this list
@@ -113,14 +115,15 @@ test-aarch64: .venv/tools.stamp ## Compile the C++ tests for aarch64 and run the
 docs: .venv-docs/ready.stamp ## Make HTML of docs/, with an API reference, in build/docs
 	.venv-docs/bin/sphinx-build -q -W --keep-going docs build/docs
 
-sanitize: export PYECHO_STRESS_ITEMS := $(PYECHO_STRESS_ITEMS)
-sanitize: gtest .venv/tools.stamp ## Run the C++ tests under the address, undefined and thread sanitizers
-	$(call build_cpp,asan-ubsan)
-	$(WITH_TOOLS) ctest --preset asan-ubsan
-	$(call build_cpp,tsan)
-	$(WITH_TOOLS) $(NO_ASLR) ctest --preset tsan
+sanitize: sanitize-asan-ubsan sanitize-tsan ## Run the C++ tests under the address, undefined and thread sanitizers
 
-lint: .venv/tools.stamp .venv/demo.stamp .venv/test.stamp .venv/dev.stamp ## Check style, types, the stubs of the extensions, and the C++ with clang-tidy
+sanitize-%: gtest .venv/tools.stamp
+	$(call build_cpp,$*)
+	PYECHO_STRESS_ITEMS=$(PYECHO_STRESS_ITEMS) $(WITH_TOOLS) $(NO_ASLR) ctest --preset $*
+
+lint: style tidy ## Check style, types, the stubs of the extensions, and the C++ with clang-tidy
+
+style: .venv/test.stamp .venv/dev.stamp
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -129,9 +132,11 @@ lint: .venv/tools.stamp .venv/demo.stamp .venv/test.stamp .venv/dev.stamp ## Che
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.citation-file-format CITATION.cff
 	$(BIN)/zizmor --quiet --offline .github
 	$(BIN)/clang-format --dry-run -Werror $(CPP_FILES)
+
+tidy: .venv/test.stamp .venv/dev.stamp
 	$(WITH_TOOLS) cmake --preset tidy -DPYECHO_BUILD_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
 	  -Dpybind11_DIR="$$($(BIN)/pybind11-config --cmakedir)"
-	$(TIDY) -checks=-bugprone-suspicious-include # unity files include .cpp files
+	$(TIDY) -checks=-bugprone-suspicious-include $(TIDY_UNITS) # unity files include .cpp files
 
 format: .venv/dev.stamp ## Format all sources in place
 	$(BIN)/ruff check --fix
@@ -162,10 +167,11 @@ $(WITH_TOOLS) cmake --preset $(1) $(2)
 $(WITH_TOOLS) cmake --build --preset $(1) $(3)
 endef
 
-# $(call test_cuda,settings of the emulator,tests): fails as well if any process broke CUDA's rules.
+# $(call test_cuda,settings of the emulator,tests): fails as well if any process broke CUDA's rules. Most of the time
+# is the emulator's delays, so the tests run in several processes.
 define test_cuda
 @rm -f $(CUDA_VIOLATIONS)
-CUDA_EMULATOR="$(1)" CUDA_EMULATOR_REPORT=$(CUDA_VIOLATIONS) $(CUDA_BIN)/pytest $(2)
+CUDA_EMULATOR="$(1)" CUDA_EMULATOR_REPORT=$(CUDA_VIOLATIONS) $(CUDA_BIN)/pytest --numprocesses 4 --dist worksteal $(2)
 @if [ -e $(CUDA_VIOLATIONS) ]; then cat $(CUDA_VIOLATIONS); exit 1; fi
 endef
 
@@ -247,7 +253,7 @@ gtest:
 	$(CUDA_BIN)/pip install --quiet --no-deps --upgrade --target .venv-cuda/headers \
 	  "nvidia-cuda-runtime==13.0.*" "nvidia-cuda-crt==13.0.*"
 	$(CUDA_BIN)/pip install --quiet filelock fsspec jinja2 networkx sympy typing-extensions \
-	  "numpy>=2" "pytest>=8" hypothesis psutil
+	  "numpy>=2" "pytest>=8" pytest-xdist hypothesis psutil
 	@touch $@
 
 .venv-cuda/emulator.stamp: $(wildcard tools/cuda_emulator/*) | .venv-cuda/torch.stamp

@@ -1,0 +1,103 @@
+"""Run all that a change must pass, from a clean checkout: steps, two at a time.
+
+The output of a step goes to build/ci, and is shown at the end if the step failed. A fault ends only
+the steps that need the one that failed, so two faults take one run. Each line tells the seconds of
+a step, and of the processors in it.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LOGS = ROOT / "build/ci"
+SLOTS = 2
+
+STEPS = {  # name: command, and the step before it; in the order in which they begin
+    "package": ("make .venv/package.stamp", None),
+    "tools": ("make .venv/dev.stamp .venv/demo.stamp .venv/test.stamp", "package"),
+    "asan-ubsan": ("make sanitize-asan-ubsan", "package"),
+    "style": ("make style", "tools"),
+    "python": ("make test-python", "tools"),
+    "tsan": ("make sanitize-tsan", "package"),
+    "models": ("make test-cpp-rest", "package"),
+    "tidy": ("make tidy", "tools"),
+    "examples": ("make examples", "package"),
+    # Half a gigabyte that cannot be had everywhere.
+    "cuda": ("if make .venv-cuda/torch.stamp; then make test-cuda; fi", "package"),
+    "wheel": ("make test-wheel WHEEL=$(echo build/wheel/*.whl)", "package"),
+    "demo": ("make demo DEMO_ARGS='--factors 1,3 --seeds 1'", "tools"),
+}
+TESTED_ON_EMULATED_DEVICES = ("csrc", "pyecho", "tests/gpu", "tests/device", "tools/cuda_emulator")
+
+
+def main() -> int:
+    """Run the steps; return how many failed."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    os.environ["PIP_NO_COMPILE"] = "0"  # which is how pip wants to be told not to compile
+    began, waiting, passed, failed = time.monotonic(), dict(STEPS), {None}, []
+    if not changed(TESTED_ON_EMULATED_DEVICES):
+        del waiting["cuda"]
+    os.environ["TIDY_UNITS"] = units = " ".join(units_of(changed(["csrc"])))
+    if not units:
+        del waiting["tidy"]
+    running = {}
+    while waiting or running:
+        ready = [name for name, (_, before) in waiting.items() if before in passed]
+        if ready and len(running) < SLOTS:
+            name = ready[0]
+            process = begin(name, waiting.pop(name)[0])
+            running[process.pid] = name, process, time.monotonic()
+            continue
+        if not running:
+            print(f"left out: {', '.join(waiting)}")
+            break
+        pid, status, used = os.wait3(0)
+        name, process, start = running.pop(pid)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        (failed.append if process.returncode else passed.add)(name)
+        seconds, processor = time.monotonic() - start, used.ru_utime + used.ru_stime
+        result = "FAILED" if process.returncode else "passed"
+        print(f"{name:10} {result} {seconds:4.0f} s, processors {processor:4.0f} s", flush=True)
+    print(f"all in {time.monotonic() - began:.0f} s")
+    for name in failed:
+        print(f"\n---------------- {name}: {STEPS[name][0]}")
+        print((LOGS / f"{name}.log").read_text(errors="replace")[-20_000:])
+    return len(failed)
+
+
+def begin(name, command):
+    """Begin a step, with a log of its own."""
+    with (LOGS / f"{name}.log").open("wb") as log:
+        return subprocess.Popen(
+            command, shell=True, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+
+
+def changed(folders):
+    """Return the files there that commits of the day before the last one touch; all, if unknown."""
+    git = ["git", "-c", "core.fsmonitor=false"]
+    try:
+        last = int(subprocess.check_output([*git, "log", "-1", "--format=%ct"], cwd=ROOT))
+        command = [*git, "log", f"--since={last - 86_400}", "--format=", "--name-only", "--"]
+        names = subprocess.check_output([*command, *folders], cwd=ROOT, text=True).split()
+        return {ROOT / name for name in names}
+    except (OSError, subprocess.CalledProcessError):
+        return {path for folder in folders for path in (ROOT / folder).rglob("*")}
+
+
+def units_of(files):
+    """Return the C++ units among these files, and the ones that include one of them."""
+    names = [f'"{file.relative_to(ROOT / "csrc")}"' for file in files if file.suffix == ".hpp"]
+    units = (ROOT / "csrc").rglob("*.cpp")
+    return [
+        str(unit.relative_to(ROOT))
+        for unit in units
+        if unit in files or any(name in unit.read_text() for name in names)
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
