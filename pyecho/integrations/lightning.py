@@ -30,10 +30,17 @@ class EchoCallback(Callback):  # type: ignore[misc]
 
     These are R, the effective factor, the share of fresh uses, the pool's fill, and the share of
     the time that the training waited, at each step that the trainer logs.
+
+    Loaders go on where a checkpoint was saved also if ``configure_optimizers`` asks for
+    ``trainer.estimated_stepping_batches``, with which Lightning 2.6 forgets their states.
     """
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
-        """Warn if there is nothing to log."""
+        """Load states that were forgotten, and warn if there is nothing to log."""
+        loop = trainer.fit_loop
+        if getattr(loop, "_combined_loader_states_to_load", None):  # the loaders were made before
+            loop._load_combined_loader_states()
+            iter(loop._data_fetcher)
         if not _loaders_of(trainer):
             warn("EchoCallback logs nothing: no training loader is an EchoLoader of this process")
 

@@ -161,7 +161,7 @@ class DataLoaderSource(Iterable):
 
     def _draw_pass(self, epoch: int) -> Iterator[Any]:
         given: list[Any] = []
-        sampler = with_generator(self._sampler, self._seeded(0), given)
+        with_generator(self._sampler, None, given)
         begin = self._restored.get(epoch)
         if begin is None:
             if epoch < self._first_known:
@@ -181,6 +181,7 @@ class DataLoaderSource(Iterable):
         for generator, state in zip(given, begin, strict=True):
             _restore(generator, state)
         self._remember(epoch, begin)
+        sampler = with_generator(self._sampler, self._seeded(0), [])
         if (generator := owned(self.object).generator) is not None:
             _random(generator)  # with which a DataLoader seeds its workers
         if self._is_known:
@@ -259,9 +260,11 @@ class DataLoaderSource(Iterable):
 def with_generator(sampler: Any, generator: Any, given: list[Any]) -> Any:
     """Return the sampler, or a shallow copy in which it, and those inside, have a generator.
 
-    Appends to `given` the generators that it has already.
+    Appends to `given` the generators, and seeds of generators, that it has already.
     """
     changes: dict[str, Any] = {}
+    if type(seed := getattr(sampler, "initial_seed", None)) is int and 0 <= seed < 2**64:
+        given.append(_Seed(sampler))
     if hasattr(sampler, "generator"):
         if sampler.generator is None:
             changes["generator"] = generator
@@ -281,6 +284,20 @@ def with_generator(sampler: Any, generator: Any, given: list[Any]) -> Any:
     return made
 
 
+class _Seed:
+    """The seed that a sampler gives its generator in every pass (Accelerate's), as a generator."""
+
+    def __init__(self, sampler: Any) -> None:
+        self._sampler = sampler
+
+    def get_state(self) -> Any:
+        return _torch().from_numpy(np.array([self._sampler.initial_seed], "u8").view("u1"))
+
+    def set_state(self, state: Any) -> None:
+        [seed] = state.numpy().view("u8")
+        self._sampler.initial_seed = int(seed)
+
+
 def is_known(sampler: Any) -> bool:
     """Return True if a sampler, with all inside, draws from nothing but its generator."""
     if isinstance(sampler, list | tuple | range):
@@ -293,7 +310,7 @@ def is_known(sampler: Any) -> bool:
 def _restore(generator: Any, state: Any) -> None:
     try:
         generator.set_state(state)
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"the state of the DataLoader's generator cannot be restored ({error}); load an "
             "earlier one"

@@ -3,6 +3,7 @@
 import pickle
 import random
 import re
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
 
 import pyecho
 import pyecho.torch
@@ -154,6 +155,44 @@ def test_other_orders_are_an_error_with_another_seed_and_exact_with_the_same(
             assert rest_of(make, 1, state) == rest
         with pytest.raises(pyecho.CheckpointError, match="not the same in every process"):
             rest_of(make, 2, state)
+
+
+class SeedsItself(RandomSampler):
+    """Seeds its generator in every pass by a seed of the process, as Accelerate's sampler does."""
+
+    def __init__(self, items):
+        super().__init__(items)
+        self.initial_seed = torch.initial_seed()
+        self.epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        self.generator = torch.Generator().manual_seed(self.initial_seed + self.epoch)
+        yield from super().__iter__()
+
+
+@pytest.mark.parametrize("payload", [True, False])
+@pytest.mark.parametrize("stop", [0, 7, 60, 100])
+def test_sampler_that_seeds_itself_resumes_exactly_in_all_epochs(stop, payload):
+    def run(seed, stop, state=None):
+        seed_all(seed)
+        source = DataLoader(torch.arange(ITEMS), 5, sampler=SeedsItself(range(ITEMS)))
+        options = {"batch_size": 4, "unbatch": True, "shuffle_buffer": 8}
+        with pyecho.torch.EchoLoader(source, 2, **options) as loader:
+            if state is not None:
+                loader.load_state_dict(state)
+            taken = []
+            while len(taken) < stop:
+                taken += [batch.tolist() for batch in islice(loader, stop - len(taken))]
+            return taken, loader.state_dict(payload=payload)
+
+    whole, _ = run(1, 200)
+    first, state = run(1, stop)
+    second, state = run(2, 30, state)
+    third, _ = run(3, 170 - stop, state)
+    assert first + second + third == whole
 
 
 def test_drawing_leaves_the_global_generators_alone():
