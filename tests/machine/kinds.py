@@ -51,6 +51,8 @@ class Kind:
         A batch size is needed.
     indexed
         Workers can read it.
+    plain_states
+        Nothing of pyecho's or NumPy's own is in states of batches that were made ahead.
     rows
         The number of examples of a pass, by that of items and of the pass.
     options
@@ -66,6 +68,7 @@ class Kind:
     jumps: bool = True
     examples_only: bool = False
     indexed: bool = False
+    plain_states: bool = True
     rows: Callable[[int, int], int] = lambda items, number: items
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -152,6 +155,7 @@ class BytesIterator(StatefulIterator):
 
 
 WINDOWS = {"picture": [pyecho.ops.RandomCrop(4), pyecho.ops.RandomFlip(0)]}
+SIZES = {"known": True, "examples_only": True, "plain_states": False}
 OWN = {"own_state": True, "same": False, "jumps": False}
 KINDS: dict[str, Kind] = {
     "list": Kind(examples, known=True),
@@ -166,8 +170,8 @@ KINDS: dict[str, Kind] = {
     "iterator": Kind(lambda items: map(np.int64, range(items)), one_shot=True),
     "generator": Kind(generated, one_shot=True),
     "record batches": Kind(lambda items: Stream(table(items)), examples_only=True),
-    "ragged": Kind(ragged, known=True, examples_only=True, options=fields()),
-    "padded": Kind(ragged, known=True, examples_only=True, options=fields(pad=-7)),
+    "ragged": Kind(ragged, options=fields(), **SIZES),
+    "padded": Kind(ragged, options=fields(pad=-7), **SIZES),
     "windows": Kind(pictures, known=True, examples_only=True, options={"ops": WINDOWS}),
     "list of batches": Kind(cut, known=True, cut=True, examples_only=True),
     "batches": Kind(lambda items: Iterated(cut(items)), cut=True, examples_only=True),
@@ -185,7 +189,13 @@ KINDS: dict[str, Kind] = {
         StatefulBatches, cut=True, examples_only=True, rows=rows_of_batches, **OWN
     ),
     "echoed batches": Kind(
-        echoed, cut=True, examples_only=True, own_state=True, same=False, rows=lambda n, _: 2 * n
+        echoed,
+        own_state=True,
+        cut=True,
+        same=False,
+        examples_only=True,
+        plain_states=False,
+        rows=lambda items, number: 2 * items,
     ),
     "stateful iterators": Kind(lambda items: StatefulIterators(examples(items)), own_state=True),
     "stateful iterator": Kind(

@@ -128,8 +128,14 @@ class Plan:
         return isinstance(self.options["factor"], pyecho.Adaptive)
 
     @property
-    def batched(self) -> bool:
-        return self.options["batch_size"] is not None
+    def saves_tensors(self) -> bool:
+        """Whether nothing but tensors and plain data is in its states."""
+        return (
+            self.of_torch
+            and self.options["batch_size"] is not None
+            and self.links in ("", "augment")
+            and self.kind.plain_states
+        )
 
     @property
     def flows(self) -> bool:

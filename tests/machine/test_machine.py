@@ -208,7 +208,7 @@ class Consumer(RuleBasedStateMachine):
         return self.saved(payload, copied)
 
     def saved(self, payload: bool, copied: Any) -> tuple[Any, Place]:
-        if self.plan.of_torch and self.plan.links in ("", "augment") and self.plan.batched:
+        if self.plan.saves_tensors:
             copied = saved_by_torch
         payload = payload or self.plan.kind.own_state
         self.decide_order()
@@ -242,7 +242,7 @@ class Consumer(RuleBasedStateMachine):
             place = Place(epoch, epoch, 0, place.ordered)
             self.replace_loader(self.loader, place)
 
-    @precondition(lambda self: self.plan.kind.known and not self.plan.kind.own_state)
+    @precondition(lambda self: self.plan.kind.known and self.plan.kind.jumps)
     @precondition(lambda self: not self.plan.options["unique_in_batch"] and not self.plan.adaptive)
     @precondition(lambda self: self.may_take() and self.iterator is None and not self.is_loaded)
     @rule(share=st.floats(0, 1))
