@@ -252,7 +252,7 @@ def plans(draw: Any) -> Plan:
     name = draw(st.sampled_from(list(KINDS)))
     kind = KINDS[name]
     batch_size = draw(st.integers(1, 6))
-    if not kind.examples_only and draw(st.booleans()):
+    if kind.batches_only or (not kind.examples_only and draw(st.booleans())):
         batch_size = None
     rows = batch_size or 1
     epochs = draw(st.sampled_from([None, None, 2, 3]))
