@@ -30,7 +30,7 @@ def state_of(run: Run, payload: bool) -> dict[str, Any]:
     following = run.epoch if run.flow is None else None
     found = _found(run, payload)
     # After the position, of which it is to know all passes: the source may be read meanwhile.
-    order = run.source.order(following) if run.saved is None else run.saved.order
+    order = run.source.order(following) if run.saved is None else run.saved.raw["order"]
     found |= {"lists": None if lists is None else list(lists), "order": order}
     seen = run.source.seen.state() if run.saved is None else run.saved.seen
     serves_all = found.get("rank", 0) is None or found["position"] is None

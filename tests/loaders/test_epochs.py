@@ -1,9 +1,7 @@
 """Epochs: each iter() is one, which begins with its first next() and ends an earlier one."""
 
-import copy
 import gc
 import itertools
-import pickle
 import warnings
 from collections import Counter
 
@@ -95,18 +93,6 @@ def test_set_epoch_tells_every_pass_its_number(driver, epochs):
     assert source.told[4:] == (7, 7)
 
 
-@pytest.mark.parametrize("turn", [lambda loader: pickle.loads(pickle.dumps(loader)), copy.deepcopy])
-@pytest.mark.parametrize("source", [range(40), Iterated(range(40))], ids=["in memory", "iterated"])
-def test_copy_goes_on_with_the_next_epoch(source, turn):
-    loader = pyecho.EchoLoader(source, **SHUFFLED)
-    assert flat(turn(loader)) == epoch_of(0, factor=2)
-    flat(loader)
-    assert flat(turn(loader)) == epoch_of(1, factor=2)
-    next(iter(loader))
-    assert flat(turn(loader)) == epoch_of(2, factor=2)
-    assert flat(loader) == epoch_of(2, factor=2)
-
-
 # ---------------------------------------------------------------- epochs that flow
 
 
@@ -131,7 +117,7 @@ def pass_of(number, items=40):
 @levels
 @pytest.mark.parametrize("factor", [2, 2.25])
 def test_passes_flow_into_each_other(driver, batch_size, factor):
-    """Uses and their order are held to the model in test_model.py."""
+    """Uses and their order are held to the model in tests/machine."""
     source = Numbered(range(41))
     loader = loader_of(driver, source, factor, batch_size=batch_size, epochs=3, **SHUFFLED)
     for number in range(3):

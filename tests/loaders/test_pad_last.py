@@ -6,9 +6,7 @@ from itertools import chain
 import numpy as np
 import pytest
 import reference_model as model
-from drivers import Iterated, Sized
-from hypothesis import given
-from hypothesis import strategies as st
+from drivers import Iterated
 
 import pyecho
 
@@ -23,35 +21,6 @@ def uses_of(loader):
     return [
         list(map(model.Use, info.source_index.tolist(), info.use.tolist())) for _, info in loader
     ]
-
-
-@given(
-    items=st.integers(1, 60),
-    factor=st.one_of(st.integers(1, 4), st.sampled_from([1.5, 2.25, 3.999])),
-    batch_size=st.integers(1, 9),
-    capacity=st.integers(0, 80),
-    shards=st.sampled_from([None, None, 1, 2, 3]),
-    seed=st.integers(0, 3),
-    threads=st.sampled_from([None, 0, 2]),
-    source=st.sampled_from([range, np.arange, lambda n: Sized(list(range(n)))]),
-)
-def test_pad_last_emits_what_the_model_says(
-    items, factor, batch_size, capacity, shards, seed, threads, source
-):
-    streams = shards or 1
-    items, capacity = max(items, streams), max(capacity, streams)
-    options = {"seed": seed, "shards": shards}
-    loader = padded(
-        source(items), factor, batch_size, shuffle_buffer=capacity, threads=threads, **options
-    )
-    uses = model.uses_of_longest(
-        items, factor, streams=streams, batch_size=batch_size, pad_last=True
-    )
-    options |= {"factor": factor, "uses": uses, "batch_size": batch_size, "capacity": capacity}
-    for epoch in range(2):
-        assert [uses_of(loader)] == list(model.iterations([items], epoch=epoch, **options))
-    assert loader.stats().emitted == 2 * uses
-    loader.close()
 
 
 @pytest.mark.filterwarnings("ignore:the consumer keeps batches")

@@ -1,6 +1,6 @@
 """unbatch=True: the source yields batches, which are split into examples.
 
-The model in test_model.py says which rows come out, and in which order.
+The machine says which rows come out, and in which order.
 """
 
 import numpy as np

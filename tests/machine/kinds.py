@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +25,7 @@ from resuming import (
     cut,
     examples,
 )
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, WeightedRandomSampler
 
 import pyecho
 
@@ -47,10 +50,12 @@ class Kind:
         Example k of each pass has the number k. Otherwise the order is the source's.
     jumps
         A pass depends on the number of its epoch alone, so any one may be left out.
-    examples_only
-        A batch size is needed.
+    examples_only, batches_only
+        A batch size is needed, or none is possible.
     indexed
         Workers can read it.
+    plain_states
+        Nothing of pyecho's or NumPy's own is in states of batches that were made ahead.
     rows
         The number of examples of a pass, by that of items and of the pass.
     options
@@ -65,7 +70,9 @@ class Kind:
     same: bool = True
     jumps: bool = True
     examples_only: bool = False
+    batches_only: bool = False
     indexed: bool = False
+    plain_states: bool = True
     rows: Callable[[int, int], int] = lambda items, number: items
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -100,8 +107,58 @@ def ragged(items: int) -> list[dict[str, Any]]:
     ]
 
 
+class Batches(Indexed):
+    """A map-style dataset of batches of two rows."""
+
+    def __getitem__(self, index: int) -> Any:
+        index = range(self.items)[index]
+        return columns(2 * index, 2 * index + 2)
+
+
+class Told(Iterated):
+    """Has another order in each epoch, which it is told."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Any:
+        return iter(random.Random(self.epoch).sample(self.items, len(self.items)))
+
+
+class Drawn:
+    """A sampler that draws from the global generator of torch, as users write them."""
+
+    def __init__(self, items: int) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return self.items
+
+    def __iter__(self) -> Iterator[int]:
+        places = list(range(self.items))
+        while places:
+            yield places.pop(int(torch.randint(len(places), ())))
+
+
 def dataloader(items: int, **options: Any) -> Any:
     return DataLoader(Rows(items), shuffle=True, **options)
+
+
+def unchanged(item: Any) -> Any:
+    return item
+
+
+def weighted(items: int) -> Any:
+    sampler = WeightedRandomSampler([1.0] * items, items)
+    return DataLoader(Rows(items), batch_size=2, sampler=sampler)
+
+
+def lists(items: int) -> Any:
+    """Return a loader of batches of uneven sizes."""
+    ends = [0, *range(1, items, 3), items]
+    return DataLoader(Rows(items), batch_sampler=[[*range(*each)] for each in pairwise(ends)])
 
 
 def generated(items: int) -> Iterator[np.int64]:
@@ -152,40 +209,57 @@ class BytesIterator(StatefulIterator):
 
 
 WINDOWS = {"picture": [pyecho.ops.RandomCrop(4), pyecho.ops.RandomFlip(0)]}
+SIZES = {"known": True, "examples_only": True, "plain_states": False}
+CUT = {"cut": True, "examples_only": True}
+ORDERED = {"known": True, "same": False}
+SHUFFLE = {"shuffle": True}
 OWN = {"own_state": True, "same": False, "jumps": False}
 KINDS: dict[str, Kind] = {
     "list": Kind(examples, known=True),
     "array": Kind(np.arange, known=True),
     "arrays": Kind(lambda items: (columns(0, items)["row"], np.arange(items)), known=True),
-    "columns": Kind(partial(columns, 0), known=True, examples_only=True),
+    "columns": Kind(partial(columns, 0), known=True, examples_only=True, indexed=True),
     "table": Kind(table, known=True, examples_only=True),
     "map-style": Kind(Indexed, known=True, indexed=True),
-    "shuffled": Kind(Indexed, known=True, same=False, indexed=True, options={"shuffle": True}),
+    "map-style batches": Kind(Batches, indexed=True, rows=lambda items, number: 2 * items, **CUT),
+    "shuffled": Kind(Indexed, indexed=True, options=SHUFFLE, **ORDERED),
+    "shuffled array": Kind(np.arange, indexed=True, options=SHUFFLE, **ORDERED),
     "sized": Kind(lambda items: Sized(examples(items)), known=True),
     "iterable": Kind(lambda items: Iterated(examples(items))),
+    "told of epochs": Kind(lambda items: Told(examples(items)), same=False),
     "iterator": Kind(lambda items: map(np.int64, range(items)), one_shot=True),
     "generator": Kind(generated, one_shot=True),
     "record batches": Kind(lambda items: Stream(table(items)), examples_only=True),
-    "ragged": Kind(ragged, known=True, examples_only=True, options=fields()),
-    "padded": Kind(ragged, known=True, examples_only=True, options=fields(pad=-7)),
+    "ragged": Kind(ragged, options=fields(), **SIZES),
+    "padded": Kind(ragged, options=fields(pad=-7), **SIZES),
     "windows": Kind(pictures, known=True, examples_only=True, options={"ops": WINDOWS}),
-    "list of batches": Kind(cut, known=True, cut=True, examples_only=True),
-    "batches": Kind(lambda items: Iterated(cut(items)), cut=True, examples_only=True),
-    "loader": Kind(partial(dataloader, batch_size=None), known=True, same=False),
-    "loader of batches": Kind(
-        partial(dataloader, batch_size=3), known=True, same=False, cut=True, examples_only=True
+    "list of batches": Kind(cut, known=True, **CUT),
+    "batches": Kind(lambda items: Iterated(cut(items)), **CUT),
+    "loader": Kind(partial(dataloader, batch_size=None), **ORDERED),
+    "loader of batches": Kind(partial(dataloader, batch_size=3), **ORDERED, **CUT),
+    "whole batches": Kind(
+        partial(dataloader, batch_size=3),
+        batches_only=True,
+        rows=lambda items, number: -(-items // 3),
+        **ORDERED,
     ),
-    "seeded loader": Kind(
-        seeded, known=True, same=False, jumps=False, cut=True, examples_only=True
+    "loader of lists": Kind(lists, known=True, **CUT),
+    "weighted loader": Kind(weighted, **ORDERED, **CUT),
+    "drawing loader": Kind(
+        lambda items: DataLoader(Rows(items), batch_size=2, sampler=Drawn(items)), **ORDERED, **CUT
     ),
+    "seeded loader": Kind(seeded, jumps=False, **ORDERED, **CUT),
     "stateful": Kind(Stateful, **OWN),
     "stays at its end": Kind(StaysAtItsEnd, **OWN),
     "states of bytes": Kind(lambda items: Bytes(examples(items)), own_state=True),
-    "stateful batches": Kind(
-        StatefulBatches, cut=True, examples_only=True, rows=rows_of_batches, **OWN
-    ),
+    "stateful batches": Kind(StatefulBatches, rows=rows_of_batches, **OWN, **CUT),
     "echoed batches": Kind(
-        echoed, cut=True, examples_only=True, own_state=True, same=False, rows=lambda n, _: 2 * n
+        echoed,
+        own_state=True,
+        same=False,
+        plain_states=False,
+        rows=lambda items, number: 2 * items,
+        **CUT,
     ),
     "stateful iterators": Kind(lambda items: StatefulIterators(examples(items)), own_state=True),
     "stateful iterator": Kind(
@@ -193,6 +267,16 @@ KINDS: dict[str, Kind] = {
     ),
 }
 """By name. What joins here joins all tests of states."""
+if find_spec("torchdata") is not None:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    # In order: of one that shuffles, torchdata restores the epoch only in which it was.
+    KINDS["torchdata loader"] = Kind(
+        lambda items: StatefulDataLoader(examples(items), batch_size=None, collate_fn=unchanged),
+        known=True,
+        own_state=True,
+        jumps=False,
+    )
 
 
 def draws_in(batch: Any) -> list[list[int]] | None:

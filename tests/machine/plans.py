@@ -128,8 +128,14 @@ class Plan:
         return isinstance(self.options["factor"], pyecho.Adaptive)
 
     @property
-    def batched(self) -> bool:
-        return self.options["batch_size"] is not None
+    def saves_tensors(self) -> bool:
+        """Whether nothing but tensors and plain data is in its states."""
+        return (
+            self.of_torch
+            and self.options["batch_size"] is not None
+            and self.links in ("", "augment")
+            and self.kind.plain_states
+        )
 
     @property
     def flows(self) -> bool:
@@ -246,7 +252,7 @@ def plans(draw: Any) -> Plan:
     name = draw(st.sampled_from(list(KINDS)))
     kind = KINDS[name]
     batch_size = draw(st.integers(1, 6))
-    if not kind.examples_only and draw(st.booleans()):
+    if kind.batches_only or (not kind.examples_only and draw(st.booleans())):
         batch_size = None
     rows = batch_size or 1
     epochs = draw(st.sampled_from([None, None, 2, 3]))

@@ -29,6 +29,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:the source .* yielded nothing"),
     pytest.mark.filterwarnings("ignore:the source .* is an iterator:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore:the .* items of the source, used"),
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),
 ]
 
 
@@ -47,6 +48,17 @@ class Place(NamedTuple):
     number: int = 0
     batches: int = 0
     ordered: bool = False
+
+
+class Move(NamedTuple):
+    """Take so many batches, save with or without items, load with another driver."""
+
+    count: int
+    payload: bool
+    driver: Driver
+
+
+moves = st.builds(Move, st.integers(0, 2), st.booleans(), drivers)
 
 
 def pickled(state: Any) -> Any:
@@ -183,14 +195,16 @@ class Consumer(RuleBasedStateMachine):
         """Take the batches of this iteration but the last ones."""
         self.take(max(0, len(self.expected) - self.place.batches - left))
 
-    @rule(count=st.integers(0, 2), payload=st.booleans(), driver=drivers)
-    def move(self, count: int, payload: bool, driver: Driver) -> None:
-        """Take some batches, and go on in another loader."""
-        if self.may_take():
-            self.take(count)
-        self.load_into_another(self.saved(payload, pickled), driver)
+    @rule(moves=st.lists(moves, min_size=1, max_size=4))
+    def move(self, moves: list[Move]) -> None:
+        """Take some batches, and go on in another loader; several times."""
+        for count, payload, driver in moves:
+            if self.may_take():
+                self.take(count)
+            self.load_into_another(self.saved(payload, pickled), driver)
 
     @precondition(lambda self: self.may_take() and not (self.plan.kind.one_shot and self.is_loaded))
+    @precondition(lambda self: self.plan.kind.jumps or self.plan.kind.own_state)
     @rule(count=st.integers(1, 4), gaps=st.lists(st.integers(1, 200), min_size=1, max_size=3))
     def be_interrupted(self, count: int, gaps: list[int]) -> None:
         self.take(count, Interrupts(*gaps))
@@ -208,7 +222,7 @@ class Consumer(RuleBasedStateMachine):
         return self.saved(payload, copied)
 
     def saved(self, payload: bool, copied: Any) -> tuple[Any, Place]:
-        if self.plan.of_torch and self.plan.links in ("", "augment") and self.plan.batched:
+        if self.plan.saves_tensors:
             copied = saved_by_torch
         payload = payload or self.plan.kind.own_state
         self.decide_order()
@@ -242,7 +256,7 @@ class Consumer(RuleBasedStateMachine):
             place = Place(epoch, epoch, 0, place.ordered)
             self.replace_loader(self.loader, place)
 
-    @precondition(lambda self: self.plan.kind.known and not self.plan.kind.own_state)
+    @precondition(lambda self: self.plan.kind.known and self.plan.kind.jumps)
     @precondition(lambda self: not self.plan.options["unique_in_batch"] and not self.plan.adaptive)
     @precondition(lambda self: self.may_take() and self.iterator is None and not self.is_loaded)
     @rule(share=st.floats(0, 1))
@@ -276,5 +290,5 @@ class Consumer(RuleBasedStateMachine):
 
 test_consumer_gets_what_the_model_says = Consumer.TestCase
 test_consumer_gets_what_the_model_says.settings = settings(
-    max_examples=settings.default.max_examples * 2, stateful_step_count=20
+    max_examples=settings.default.max_examples * 3, stateful_step_count=15
 )

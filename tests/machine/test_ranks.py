@@ -53,7 +53,8 @@ class Run:
     def __repr__(self) -> str:
         given = {"source": self.source, "arrivals": self.arrivals} | self.options
         given["segment_uses"] = self.segment_uses
-        shown = "".join(f", {name}={value!r}" for name, value in given.items() if value)
+        given = {name: value for name, value in given.items() if value and value != "array"}
+        shown = "".join(f", {name}={value!r}" for name, value in given.items())
         return f"Run({self.lengths}, {self.factor}{shown})"
 
     @property

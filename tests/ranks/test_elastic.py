@@ -1,17 +1,12 @@
 """`shards`: the same global batches for any number of ranks, also after a resume with others."""
 
-import os
-import random
-
 import numpy as np
 import pytest
-from segments import segments_of
 from worlds import Told, global_batches, loader_of, numbers_of, run_world
 
-from pyecho import Adaptive, CheckpointError
+from pyecho import CheckpointError
 
 BATCH, SHARDS, POOL = 24, 12, 240
-STRESS = os.environ.get("PYECHO_STRESS", "") not in ("", "0")
 
 
 def go_on(size, state, steps, items, factor, *, source=np.array, ends=3, **options):
@@ -41,38 +36,6 @@ def go_on(size, state, steps, items, factor, *, source=np.array, ends=3, **optio
 
     results, _ = run_world(size, rank_does)
     return global_batches([each[0] for each in results]), [each[1] for each in results]
-
-
-def check(case):
-    draw = random.Random(case)
-    length = draw.choice([12, 30, 97, 200, 333])
-    options = draw.choice([{}, {}, {"pad_last": True}, {"drop_last": True}, {"epochs": 3}])
-    if draw.random() < 0.3:
-        options = {"steps_per_epoch": 7, "unique_in_batch": draw.random() < 0.5}
-    if not options.keys().isdisjoint(("epochs", "steps_per_epoch")):
-        length = length // SHARDS * SHARDS
-    options |= {"factor": draw.choice([1, 2, 1.5, 3]), "seed": draw.randrange(9)}
-    items = list(range(length))
-    with segments_of(draw.choice([None, 20, 100])):
-        check_chain(draw, items, options)
-
-
-def check_chain(draw, items, options):
-    whole, _ = go_on(1, None, 10**6, items, **options)
-    taken, state = [], None
-    for size in (draw.choice([2, 3]), 1, draw.choice([6, 4]), 2, 3, 1):
-        steps = draw.choice([0, 1, draw.randrange(max(2, len(whole) // 3))])
-        left = 3 - taken.count(None)
-        more, states = go_on(size, state, steps, items, ends=left, **options)
-        taken, state = taken + more, draw.choice(states)
-    more, _ = go_on(4, state, 10**6, items, ends=3 - taken.count(None), **options)
-    assert taken + more == whole
-
-
-@pytest.mark.filterwarnings("ignore:the .* items of the source, used")
-@pytest.mark.parametrize("case", range(25))
-def test_other_numbers_of_ranks_go_on_from_the_state_of_one_rank(case):
-    check(case)
 
 
 def test_state_with_items_serves_the_rank_it_is_of():
@@ -119,29 +82,6 @@ def test_position_saved_at_once_after_loading_items_serves_every_rank():
         loader = make(member)
         loader.load_state_dict(begun[1 - member.rank][0])
         assert [batch.tolist() for batch in loader] == begun[member.rank][1]
-
-    run_world(2, goes_on)
-
-
-def test_position_of_an_adaptive_factor_serves_its_own_rank_only():
-    def make(member):
-        items = np.array(numbers_of(member.rank, 30))
-        return loader_of(member, items, Adaptive(3), batch_size=4, steps_per_epoch=5)
-
-    def begins(member):
-        with make(member) as loader:
-            batches = iter(loader)
-            next(batches)
-            return loader.state_dict(payload=False)
-
-    states, _ = run_world(2, begins)
-
-    def goes_on(member):
-        with make(member) as loader:
-            with pytest.raises(CheckpointError, match=rf"rank {1 - member.rank}\b"):
-                loader.load_state_dict(states[1 - member.rank])
-            loader.load_state_dict(states[member.rank])
-            assert sum(1 for _ in loader) == 4
 
     run_world(2, goes_on)
 

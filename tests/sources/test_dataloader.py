@@ -104,16 +104,6 @@ def test_resume_with_another_seed_is_exact(make, options):
         assert [found + list(map(plain, other)), *epochs(other, 2 - epoch)] == expected[epoch:]
 
 
-def test_epoch_that_is_chosen_after_a_state_was_loaded_has_the_order_of_that_run():
-    whole = epochs(loader_of(shuffled, 1, {})[1])
-    _, loader = loader_of(shuffled, 1, {})
-    state = [list(map(plain, itertools.islice(loader, 3))), loader.state_dict()][1]
-    _, other = loader_of(shuffled, 99, {})
-    other.load_state_dict(state)
-    other.set_epoch(2)
-    assert list(map(plain, other)) == whole[2]
-
-
 @given(
     make=st.sampled_from([shuffled, weighted, with_own_generator]),
     options=st.sampled_from(list(OPTIONS.values())),
@@ -303,15 +293,6 @@ def test_loaders_that_iterate_in_their_own_way_are_not_owned():
     assert owned(Other(Rows())) is None
     assert owned(DataLoader(Rows(), num_workers=2, in_order=False)) is None
     assert owned([1, 2]) is None
-
-
-def test_state_before_the_first_batch_has_the_order():
-    _, loader = loader_of(shuffled, 1, {})
-    state = loader.state_dict()
-    expected = epochs(loader, 1)
-    _, other = loader_of(shuffled, 2, {})
-    other.load_state_dict(state)
-    assert epochs(other, 1) == expected
 
 
 def test_persistent_workers_end_with_the_loader():
