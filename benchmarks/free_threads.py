@@ -1,11 +1,8 @@
 """Speed at which two threads put examples over that of one, on a Python without a GIL.
 
-The contestants are one thread and two threads, each with
-
-- put: `EchoBuffer.put` of one row a call, by ``put = buffer.put``
-- attribute: the same, but each call looks `buffer.put` up
-- batch: `EchoBuffer.put_batch` of 64 rows a call
-- copy: NumPy's assignment of the same rows, one a call, to the rows of an array for each thread
+The contestants are one thread and two threads, each with `EchoBuffer.put` of one row a call, by
+``put = buffer.put``, or with NumPy's assignment of the same rows to the rows of an array for each
+thread.
 
 All threads together put as many rows as one thread alone. Each has its own few source rows, which
 stay in its cache. Only the putting is timed: the buffer has room for all rows, nothing is taken
@@ -25,14 +22,12 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from common.command import add_rounds, finish, new_parser, new_report
+from common import finish, new_parser, new_report
 
 import pyecho
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import interleaved
-from pyecho.tools.arguments import positive_int
 
-BATCH_ROWS = 64
 TURN_BYTES = 19 << 20
 MAX_ROWS = 4096
 CACHED_BYTES = 256 << 10
@@ -40,8 +35,6 @@ OWN_CORE = 0.95
 MOST_TRIES = 1000
 
 Work = Callable[[], None]
-
-
 Turn = tuple[float, float]
 
 
@@ -75,29 +68,19 @@ def sources(size: int) -> list[np.ndarray]:
     return [np.full(size, number % 256, np.uint8) for number in numbers]
 
 
-def put(size: int, rows: int, threads: int, how: str) -> Turn:
-    """Time the calls of `put` or `put_batch`."""
+def put(size: int, rows: int, threads: int) -> Turn:
+    """Time the calls of `put`."""
     buffer = pyecho.EchoBuffer(
         pyecho.Field(size, np.uint8), batch_size=64, factor=1, shuffle_buffer=rows, threads=0
     )
 
     def work_of(source: list[np.ndarray]) -> Work:
-        def bound() -> None:
+        def work() -> None:
             put = buffer.put
             for number in range(rows // threads):
                 put(source[number % len(source)])
 
-        def attribute() -> None:
-            for number in range(rows // threads):
-                buffer.put(source[number % len(source)])
-
-        def batch() -> None:
-            put_batch = buffer.put_batch
-            block = np.concatenate([source] * (BATCH_ROWS // len(source) + 1))[:BATCH_ROWS]
-            for _ in range(rows // threads // BATCH_ROWS):
-                put_batch(block)
-
-        return {"put": bound, "attribute": attribute, "batch": batch}[how]
+        return work
 
     turn = timed([work_of(sources(size)) for _ in range(threads)])
     buffer.stop()
@@ -129,12 +112,9 @@ def with_own_cores(least: float, run: Callable[[], Turn]) -> float:
 
 def measure(size: int, rounds: int, least: float) -> list[Row]:
     """Measure rows of `size` bytes."""
-    rows = min(MAX_ROWS, TURN_BYTES // size) // (2 * BATCH_ROWS) * 2 * BATCH_ROWS
+    rows = min(MAX_ROWS, TURN_BYTES // size) // 2 * 2
     slots = np.ones((rows, size), np.uint8)
-    works: dict[str, Callable[[int], Turn]] = {
-        how: partial(put, size, rows, how=how) for how in ("put", "attribute", "batch")
-    }
-    works["copy"] = partial(copy, slots)
+    works = {"put": partial(put, size, rows), "copy": partial(copy, slots)}
     contestants = {
         f"{name}, {threads}": partial(with_own_cores, least, partial(run, threads))
         for name, run in works.items()
@@ -155,23 +135,13 @@ def measure(size: int, rounds: int, least: float) -> list[Row]:
     ]
 
 
-def main() -> None:
-    """Measure everything."""
-    parser = new_parser("free_threads.py", __doc__)
-    add_rounds(parser, 31)
-    parser.add_argument(
-        "--bytes", type=positive_int, nargs="+", default=[64, 3072, 24_576, 150_528]
-    )
-    options = parser.parse_args()
+if __name__ == "__main__":
+    options = new_parser(__doc__, rounds=31).parse_args()
     if getattr(sys, "_is_gil_enabled", lambda: True)() and not options.quick:
-        parser.error("this Python has a GIL, so threads take turns")
+        raise SystemExit("this Python has a GIL, so threads take turns: use one without")
     least = 0.0 if options.quick else OWN_CORE
     report = new_report("free_threads", "Two threads that put", options, version=sys.version)
     report.note("numbers are those of a row; ratios: times faster than one thread")
-    for size in options.bytes:
+    for size in (3072, 24_576, 150_528):
         report.add(f"Rows of {size:,} B", measure(size, options.rounds, least))
     finish(report, options)
-
-
-if __name__ == "__main__":
-    main()

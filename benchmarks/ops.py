@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from common.command import add_rounds, finish, new_parser, new_report
+from common import finish, new_parser, new_report
 
 import pyecho
 from pyecho import ops
@@ -225,11 +225,8 @@ def windows_compared(name: str, rounds: int) -> Row:
     return Row(what, ours, "windows/s and core", bare, "bare copies", target=target)
 
 
-def main() -> None:
-    """Run all comparisons."""
-    parser = new_parser("ops.py", __doc__)
-    add_rounds(parser, 7)
-    options = parser.parse_args()
+if __name__ == "__main__":
+    options = new_parser(__doc__, rounds=7).parse_args()
     report = new_report("ops", "Operations behind the echo", options)
     rows, notes = images_compared(options.rounds)
     report.add("images of 400 x 500, e = 4", rows)
@@ -239,7 +236,3 @@ def main() -> None:
         gc.collect()
         report.add("windows", [windows_compared(name, options.rounds)])
     finish(report, options)
-
-
-if __name__ == "__main__":
-    main()

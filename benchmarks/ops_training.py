@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common.command import add_rounds, finish, new_parser, new_report
+from common import finish, new_parser, new_report, sample
 from torch.nn import functional
 
 from pyecho import ops
@@ -143,9 +143,7 @@ def batches(loader: EchoLoader) -> Iterator[Any]:
 
 def main() -> None:
     """Time the loaders, then train with every seed."""
-    parser = new_parser("ops_training.py", __doc__)
-    add_rounds(parser, 7)
-    options = parser.parse_args()
+    options = new_parser(__doc__, rounds=7).parse_args()
     torch.set_num_threads(1)
     target = 0.5 if options.quick else TARGET
     report = new_report("ops-training", "Training with operations", options)
@@ -170,7 +168,7 @@ def main() -> None:
 
 def rows_of(loaded: dict[str, Sample], runs: dict[str, list[Any]]) -> list[Row]:
     """Return a row for each measure and each variant that `ops` are compared with."""
-    columns = {each: [Sample(column) for column in zip(*runs[each], strict=True)] for each in runs}
+    columns = {each: list(map(sample, zip(*runs[each], strict=True))) for each in runs}
     measures = {
         "fresh examples to the target": ({each: columns[each][0] for each in runs}, "", ""),
         "the loader alone": (loaded, "us of a core for a batch", ""),

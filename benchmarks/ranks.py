@@ -15,11 +15,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from common.command import add_rounds, finish, new_parser, new_report
+from common import finish, new_parser, new_report, sample
 
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Sample, seconds_of, turns
-from pyecho.tools.arguments import positive_int
 
 ROWS = (4096, 4000)
 """Rows of each rank, so that the second one uses some of them more often."""
@@ -75,15 +74,13 @@ def run_rank(rank: int, folder: str, rounds: int, epochs: int, results: Any) -> 
 
 def main() -> int:
     """Measure and report."""
-    parser = new_parser("ranks.py", __doc__)
-    add_rounds(parser, 5)
-    parser.add_argument("--epochs", type=positive_int, default=100, help="default: %(default)s")
-    options = parser.parse_args()
-    report = new_report("ranks", "Epochs of two ranks", options, epochs=options.epochs)
+    options = new_parser(__doc__, rounds=5, epochs=100).parse_args()
+    epochs = 2 if options.quick else options.epochs
+    report = new_report("ranks", "Epochs of two ranks", options, epochs=epochs)
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
     with tempfile.TemporaryDirectory() as folder:
-        shared = (folder, options.rounds, options.epochs, results)
+        shared = (folder, options.rounds, epochs, results)
         ranks = [context.Process(target=run_rank, args=(rank, *shared)) for rank in range(2)]
         for process in ranks:
             process.start()
@@ -92,7 +89,7 @@ def main() -> int:
             process.join()
 
     def both(loader: str, name: str) -> Sample:
-        return Sample(tuple(each[name] for rank in found for each in rank[loader]))
+        return sample(each[name] for rank in found for each in rank[loader])
 
     alone, group = both("alone", "ms"), both("group", "ms")
     report.add("Epochs", [Row("an epoch of a group", group, "ms", alone, "without a group")])
