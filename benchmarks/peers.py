@@ -64,13 +64,6 @@ CONTESTANTS = {
     "cpprb": Contestant(
         "cpprb, add + sample", ("cpprb==11.0.0", NUMPY), "copies.cpprb", exact=False
     ),
-    "torchrl": Contestant(
-        "torchrl, extend + sample",
-        ("torchrl==0.14.1", "tensordict==0.14.3", TORCH, NUMPY),
-        "copies.torchrl",
-        threads=True,
-        exact=False,
-    ),
     "tf.data": Contestant(
         "tf.data, flat_map of chunks",
         ("tensorflow-cpu==2.21.0", NUMPY),
@@ -90,9 +83,8 @@ CONTESTANTS = {
     "torchdata.nodes": Contestant(
         "torchdata.nodes",
         ("torchdata==0.11.0", TORCH, NUMPY),
-        "pipelines.nodes_examples",
+        "",
         "pipelines.nodes_batches",
-        threads=True,
     ),
     "dataloader": Contestant(
         "torch DataLoader, a worker per core; batches: none",
@@ -107,7 +99,6 @@ CONTESTANTS = {
         "SPDL",
         ("spdl-core==0.8.0", NUMPY),
         "pipelines.spdl_examples",
-        "pipelines.spdl_batches",
         threads=True,
     ),
 }

@@ -143,24 +143,3 @@ def cpprb(work: Work, source: Source) -> Uses:
             yield buffer.sample(work.batch)["x"]
 
     yield uses()
-
-
-def torchrl(work: Work, source: Source) -> Uses:
-    """Extend a replay buffer by a batch's share of fresh rows, then sample a batch.
-
-    https://docs.pytorch.org/rl/stable/tutorials/rb_tutorial.html: a storage in contiguous memory,
-    `extend` with many rows at once, and the batch size given to the buffer.
-    """
-    import torch
-    from torchrl.data import LazyTensorStorage, ReplayBuffer
-
-    torch.set_num_threads(work.threads)
-    buffer = ReplayBuffer(storage=LazyTensorStorage(work.pool), batch_size=work.batch)
-    views = [torch.from_numpy(view) for view in source.views(work.batch // work.factor)]
-
-    def uses() -> Iterator[Any]:
-        for rows in source.repeated(views):
-            buffer.extend(rows)
-            yield buffer.sample()
-
-    yield uses()

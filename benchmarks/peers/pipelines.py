@@ -113,28 +113,7 @@ def _grain_echoed(work: Work, source: Source, most: int, items_of: Any) -> Any:
 
 # ---------------------------------------------------------------- torchdata.nodes
 
-# https://docs.pytorch.org/data/0.11/what_is_torchdata_nodes.html. It has no shuffling node: a
-# mapper shuffles the uses of a block before they are unbatched, and threads stack.
-
-
-def nodes_examples(work: Work, source: Source) -> Uses:
-    """Echo examples."""
-    import torch
-    from torchdata.nodes import Batcher, IterableWrapper, Loader, Mapper, ParallelMapper, Unbatcher
-
-    torch.set_num_threads(1)  # the mapper's threads stack, each a batch
-    random = torch.Generator().manual_seed(1)
-
-    def echoed(chunk: Any) -> list[Any]:
-        rows = torch.from_numpy(chunk).unbind()
-        order = torch.randperm(len(rows) * work.factor, generator=random) % len(rows)
-        return [rows[index] for index in order.tolist()]
-
-    uses: Any = Unbatcher(Mapper(IterableWrapper(source.chunks(work.pool)), echoed))
-    # A state for resuming is not asked for; made for each item, it costs the most.
-    options: Any = {"num_workers": work.threads, "method": "thread", "snapshot_frequency": 1 << 20}
-    batches = Batcher(uses, work.batch, drop_last=False)
-    yield iter(Loader(ParallelMapper(batches, torch.stack, **options)))
+# https://docs.pytorch.org/data/0.11/what_is_torchdata_nodes.html
 
 
 def nodes_batches(work: Work, source: Source) -> Uses:
@@ -245,16 +224,6 @@ def spdl_examples(work: Work, source: Source) -> Uses:
     builder = builder.pipe(lambda job: job[0].take(job[1], axis=0), **copying).add_sink(AHEAD)
     with _spdl_running(builder, work.threads + 1) as items:
         yield items
-
-
-def spdl_batches(work: Work, source: Source) -> Uses:
-    """Echo batches by reference; one by one they would be slower than all uses together."""
-    from spdl.pipeline import PipelineBuilder
-
-    builder = PipelineBuilder().add_source(source.chunks(work.batch))
-    builder = builder.pipe(lambda batch: [batch] * work.factor).add_sink(AHEAD)
-    with _spdl_running(builder, 1) as items:
-        yield itertools.chain.from_iterable(items)
 
 
 @contextlib.contextmanager
