@@ -213,60 +213,71 @@ def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def main(options: argparse.Namespace) -> None:
-    """Make the runs that are not kept, and report."""
-    chosen = list(entries(options.only or (FIGURES if options.full else SHORT), options.full))
+Setting = tuple[Condition, Goal, bool]
+"""What is tuned, its goal, and True if it is timed over the slow network."""
+
+
+def settings_of(entry: Entry) -> list[Setting]:
+    """Return the settings of an entry and of its baseline."""
+    return [(of, entry.goal, entry.figure == "4") for of in (entry.condition, entry.baseline)]
+
+
+def made(
+    settings: list[Setting], options: argparse.Namespace, report: Report
+) -> tuple[dict[Setting, list[Run]], list[Any]]:
+    """Make the runs that are not kept; return those of all seeds, and the rates that were tried."""
     steps, doublings, folder = (40, 80, 160), 5, FOLDER
+    if options.quick:
+        steps, doublings, folder = (4,), 0, options.output
+    searches = dict.fromkeys((of, goal, doublings) for of, goal, _ in settings)
+    tuned = results_of(tune, searches, folder, processes=options.jobs)
+    seeds = range(TUNING_SEED + 1, TUNING_SEED + 1 + options.seeds)
+    jobs = {
+        (*each, seed): (of, goal, tuned[of, goal, doublings][0][0], seed)
+        for seed in seeds
+        for each in settings
+        for of, goal, _ in [each]
+    }
+    untimed = [job for (*_, timed, _), job in jobs.items() if not timed]
+    runs = results_of(train, untimed, folder, processes=options.jobs)
+    slow = [job for (*_, timed, _), job in jobs.items() if timed]
+    if slow:
+        middle = (condition("fashion-more", "before", 4), *steps)
+        bandwidth, upstream_seconds = results_of(calibrate, [middle], folder)[middle]
+        over = results_of(train_over, [(bandwidth, *job) for job in slow], folder)
+        ratio = sample(upstream_seconds / run["busy_seconds"] for run in over.values())
+        report.note(f"Fig. 4: R was {ratio.median:.1f} [{ratio.low:.1f}, {ratio.high:.1f}]")
+    found = {
+        each: [
+            over[(bandwidth, *job)] if each[2] else runs[job]
+            for job in (jobs[(*each, seed)] for seed in seeds)
+        ]
+        for each in settings
+    }
+    tried = [
+        {"condition": of, "goal": goal, "rates": costs} for (of, goal, _), costs in tuned.items()
+    ]
+    return found, tried
+
+
+def main(options: argparse.Namespace) -> None:
+    """Make the runs, and report."""
+    chosen = list(entries(options.only or (FIGURES if options.full else SHORT), options.full))
     if options.quick:  # the first test reaches the target
         goals = {True: Goal(None, 64), False: Goal(1e9, 10_000)}
         chosen = [each._replace(goal=goals[each.goal.target is None]) for each in chosen]
-        steps, doublings, folder = (4,), 0, options.output
-    version = "full" if options.full else "short"
-    names = sorted({entry.condition.workload for entry in chosen})
-    facts = {
-        name: f"target {WORKLOADS[name].target:g} {WORKLOADS[name].held_out_unit}, data "
-        f"{workload(name).data}"
-        for name in names
-    }
-    report = new_report("paper", "The paper's experiments", options, version=version, **facts)
-    report.stem += f"-{version}"
+    facts = {"version": "full" if options.full else "short"}
+    for name in sorted({entry.condition.workload for entry in chosen}):
+        data = workload(name)
+        facts[name] = f"target {data.target:g} {data.held_out_unit}, data {data.data}"
+    report = new_report("paper", "The paper's experiments", options, **facts)
+    report.stem += f"-{facts['version']}"
     report.ratio_name = "Of the baseline's; Fig. 4, 5: times fewer"
-    seeds = range(TUNING_SEED + 1, TUNING_SEED + 1 + options.seeds)
-    settings = list(
-        dict.fromkeys(
-            (of, entry.goal, entry.figure == "4")
-            for entry in chosen
-            for of in (entry.baseline, entry.condition)
-        )
-    )
-    searches = dict.fromkeys((of, goal, doublings) for of, goal, _ in settings)
-    tuned = results_of(tune, searches, folder, processes=options.jobs)
-    rates = {setting[:2]: costs[0][0] for setting, costs in tuned.items()}
-    jobs = [
-        (of, goal, rates[of, goal], seed)
-        for of, goal, timed in settings
-        if not timed
-        for seed in seeds
-    ]
-    runs: dict[Any, Run] = results_of(train, jobs, folder, processes=options.jobs)
-    slow = [
-        (of, goal, rates[of, goal], seed) for seed in seeds for of, goal, timed in settings if timed
-    ]
-    if slow:
-        middle = (condition("fashion-more", "before", 4), *steps)
-        line = results_of(calibrate, [middle], folder)[middle]
-        over = [(line[0], *job) for job in slow]
-        found = results_of(train_over, over, folder)
-        _add_line(report, list(found.values()), line[1])
+    settings = list(dict.fromkeys(each for entry in chosen for each in settings_of(entry)))
+    runs, tried = made(settings, options, report)
     rows: dict[str, list[tuple[Entry, Row]]] = {}
     for entry in chosen:
-
-        def of_seeds(of: Condition, entry: Entry = entry) -> list[Run]:
-            jobs = [(of, entry.goal, rates[of, entry.goal], seed) for seed in seeds]
-            timed = entry.figure == "4"
-            return [found[(line[0], *job)] if timed else runs[job] for job in jobs]
-
-        row = row_of(entry, of_seeds(entry.condition), of_seeds(entry.baseline))
+        row = row_of(entry, *(runs[each] for each in settings_of(entry)))
         if isinstance(row, str):
             report.note(f"{entry.figure}: {row}")
         else:
@@ -274,18 +285,10 @@ def main(options: argparse.Namespace) -> None:
     for figure, pairs in rows.items():
         title = f"Fig. {figure}" if figure.isdecimal() else figure.capitalize()
         report.add(f"{title}: {FIGURES[figure].title}", [row for _, row in pairs])
-    tried = [
-        {"condition": of, "goal": goal, "tried": found} for (of, goal, _), found in tuned.items()
-    ]
     finish(report, options, tried=tried)
     for figure, pairs in rows.items():
         name = f"fig{figure}" if figure.isdecimal() else figure
         save_figure(drawn(figure, pairs), options.output / f"{report.name}-{name}.png")
-
-
-def _add_line(report: Report, found: list[Run], upstream_seconds: float) -> None:
-    ratio = sample(upstream_seconds / run["busy_seconds"] for run in found)
-    report.note(f"Fig. 4: R was {ratio.median:.1f} [{ratio.low:.1f}, {ratio.high:.1f}]")
 
 
 if __name__ == "__main__":

@@ -304,6 +304,8 @@ def main(options: argparse.Namespace) -> int:
                 report.note(f"{contestant.title} could not be installed: {error}")
             else:
                 stack.callback(process.close)
+        pins = {pin for each in processes.values() for pin in each.contestant.packages}
+        report.facts["packages"] = ", ".join(sorted(pins))
         for name in options.work:
             _, kind, shape, least, pools, _ = WORKS[name]
             # All divide each other, else the last batch of separately shuffled blocks is short.

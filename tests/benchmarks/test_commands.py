@@ -38,7 +38,7 @@ def run(*command, folder, status=(0,)):
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST")},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=500,
         check=False,
     )
     assert done.returncode in status, done.stderr
