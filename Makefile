@@ -71,10 +71,11 @@ test-cuda-all: test-cuda ## The same, also on one device, and the tests of the e
 faults: gtest .venv/test.stamp ## Put each fault of tests/faults.toml into a copy, and tell which of them the tests find (Python 3.11 or newer)
 	$(WITH_TOOLS) $(BIN)/python -P tests/faults.py $(FAULTS)
 
-nightly: .venv/test.stamp ## What is left out of .ci/run (hours): stress, faults, all emulated schedules, other libraries, Pythons and processors
+nightly: .venv/test.stamp ## What is left out of .ci/run (hours): stress, faults, speed, all emulated schedules, other libraries, Pythons and processors
 	PYECHO_STRESS=1 $(MAKE) test test-cuda-all
 	$(MAKE) faults
 	$(MAKE) ecosystem test-aarch64
+	$(BIN)/python benchmarks/gate.py
 	set -e; for python in python3.10 python3.11 python3.12 python3.13 python3.14; do \
 	  if command -v $$python; then rm -rf .venv-wheels; $(MAKE) wheels test-wheel PYTHON=$$python; fi; \
 	done
@@ -154,7 +155,7 @@ paper: .venv/demo.stamp ## Train to a target as in the paper, the short version 
 	$(BIN)/python benchmarks/paper.py $(PAPER_ARGS)
 
 paper-full: .venv/demo.stamp ## The same, all figures and more seeds (hours; goes on where it was interrupted)
-	$(BIN)/python benchmarks/paper.py --full $(PAPER_ARGS)
+	$(BIN)/python benchmarks/paper.py --full --seeds 5 $(PAPER_ARGS)
 
 clean: ## Remove what make has made, but for the hours of make paper and make peers (build/paper, build/peers)
 	if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name paper ! -name peers -exec rm -rf {} +; fi

@@ -20,16 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common.command import add_rounds, finish, new_parser, new_report
+from common import finish, new_parser, new_report, sample
 
 import pyecho
 from pyecho.bench.row import Row
-from pyecho.bench.sampling import Sample, turns
+from pyecho.bench.sampling import turns
 from pyecho.tools.advise.times import FACTORS
-from pyecho.tools.arguments import positive_int, some_of
+from pyecho.tools.arguments import some_of
 
 LIMIT = 0.05
-QUICK_STEPS = 20
+NAMES = ("demo", "source-bound", "consumer-bound", "augmentation-bound")
 Step = Callable[[Any], object]
 Pipeline = tuple[Callable[[float], pyecho.EchoLoader], Step]  # (loader at a factor, step)
 BATCH = {"batch_size": 8, "shuffle_buffer": 16, "threads": 1}
@@ -140,7 +140,7 @@ def measure(name: str, pipeline: Pipeline, rounds: int, steps: int) -> list[Row]
     rows = []
     for factor in FACTORS:
         advised, ran = (
-            Sample(tuple(round_[factor] for round_ in found[each]))
+            sample(round_[factor] for round_ in found[each])
             for each in ("advice", f"e = {factor:g}")
         )
         rows.append(Row(f"e = {factor:g}, predicted", advised, "steps/s", ran, "run"))
@@ -149,21 +149,12 @@ def measure(name: str, pipeline: Pipeline, rounds: int, steps: int) -> list[Row]
 
 def main() -> int:
     """Print a table for each pipeline; return 1 if a median is further off than the limit."""
-    parser = new_parser("advice.py", __doc__)
-    add_rounds(parser, 5)
-    parser.add_argument("--steps", type=positive_int, default=200, help="default: %(default)s")
-    names = ("demo", "source-bound", "consumer-bound", "augmentation-bound")
-    parser.add_argument(
-        "--only",
-        type=some_of(names),
-        default=names,
-        metavar="NAME,...",
-        help=f"some of {', '.join(names)} (default: all of them)",
-    )
+    parser = new_parser(__doc__, rounds=5, steps=200)
+    parser.add_argument("--only", type=some_of(NAMES), default=NAMES, metavar="NAME,...")
     options = parser.parse_args()
-    steps = min(options.steps, QUICK_STEPS) if options.quick else options.steps
+    steps = min(options.steps, 5) if options.quick else options.steps
     report = new_report("advice", "What advise() predicts", options, steps=steps)
-    report.partial |= options.only != names
+    report.partial |= options.only != NAMES
     pipelines = {
         "source-bound": synthetic(4e-3, 3e-3),
         "consumer-bound": synthetic(0.5e-3, 8e-3),
@@ -173,8 +164,7 @@ def main() -> int:
         if "demo" in options.only:
             pipelines["demo"] = stack.enter_context(demonstration())
         for name in options.only:
-            rows = measure(name, pipelines[name], options.rounds, steps)
-            report.add(name, rows)
+            report.add(name, measure(name, pipelines[name], options.rounds, steps))
     finish(report, options)
     ratios = [row.compared() for rows in report.sections.values() for row in rows]
     return int(any(ratio is not None and abs(ratio.median - 1) > LIMIT for ratio in ratios))

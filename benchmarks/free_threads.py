@@ -1,11 +1,8 @@
 """Speed at which two threads put examples over that of one, on a Python without a GIL.
 
-The contestants are one thread and two threads, each with
-
-- put: `EchoBuffer.put` of one row a call, by ``put = buffer.put``
-- attribute: the same, but each call looks `buffer.put` up
-- batch: `EchoBuffer.put_batch` of 64 rows a call
-- copy: NumPy's assignment of the same rows, one a call, to the rows of an array for each thread
+The contestants are one thread and two threads, each with `EchoBuffer.put` of one row a call, by
+``put = buffer.put``, or with NumPy's assignment of the same rows to the rows of an array for each
+thread.
 
 All threads together put as many rows as one thread alone. Each has its own few source rows, which
 stay in its cache. Only the putting is timed: the buffer has room for all rows, nothing is taken
@@ -25,100 +22,68 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from common.command import add_rounds, finish, new_parser, new_report
+from common import finish, new_parser, new_report
 
 import pyecho
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import interleaved
-from pyecho.tools.arguments import positive_int
 
-BATCH_ROWS = 64
 TURN_BYTES = 19 << 20
 MAX_ROWS = 4096
 CACHED_BYTES = 256 << 10
 OWN_CORE = 0.95
 MOST_TRIES = 1000
-
-Work = Callable[[], None]
-
-
-Turn = tuple[float, float]
+Put = Callable[[int, np.ndarray], object]
 
 
-def timed(works: list[Work]) -> Turn:
-    """Return the seconds of the functions, a thread each, and the share in which they ran."""
-    spans: list[tuple[float, float]] = []
-    used: list[float] = []
+def turn(puts: list[Put], rows: int, size: int) -> tuple[float, float]:
+    """Put rows, a thread with each function; return the seconds, and the share in which it ran."""
+    spans: list[tuple[float, float, float]] = []
     arrived: list[None] = []
+    numbers = range(rows // len(puts))
 
-    def run(work: Work) -> None:
+    def run(put: Put) -> None:
+        source = [np.full(size, n % 256, np.uint8) for n in range(max(1, CACHED_BYTES // size))]
         arrived.append(None)
-        while len(arrived) < len(works):  # awake, so that all begin at once
+        while len(arrived) < len(puts):  # awake, so that all begin at once
             pass
         begin, cpu = time.perf_counter(), time.thread_time()
-        work()
-        used.append(time.thread_time() - cpu)
-        spans.append((begin, time.perf_counter()))
+        for number in numbers:
+            put(number, source[number % len(source)])
+        spans.append((begin, time.perf_counter(), time.thread_time() - cpu))
 
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    threads = [threading.Thread(target=run, args=(put,)) for put in puts]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    seconds = max(end for _, end in spans) - min(begin for begin, _ in spans)
-    return seconds, sum(used) / len(works) / seconds
+    begins, ends, used = zip(*spans, strict=True)
+    seconds = max(ends) - min(begins)
+    return seconds, sum(used) / len(puts) / seconds
 
 
-def sources(size: int) -> list[np.ndarray]:
-    """Return rows for one thread."""
-    numbers = range(max(1, CACHED_BYTES // size))
-    return [np.full(size, number % 256, np.uint8) for number in numbers]
-
-
-def put(size: int, rows: int, threads: int, how: str) -> Turn:
-    """Time the calls of `put` or `put_batch`."""
+def putting(size: int, rows: int, threads: int) -> tuple[float, float]:
+    """Time `EchoBuffer.put`."""
     buffer = pyecho.EchoBuffer(
         pyecho.Field(size, np.uint8), batch_size=64, factor=1, shuffle_buffer=rows, threads=0
     )
 
-    def work_of(source: list[np.ndarray]) -> Work:
-        def bound() -> None:
-            put = buffer.put
-            for number in range(rows // threads):
-                put(source[number % len(source)])
+    def one() -> Put:
+        put = buffer.put
+        return lambda _, row: put(row)
 
-        def attribute() -> None:
-            for number in range(rows // threads):
-                buffer.put(source[number % len(source)])
-
-        def batch() -> None:
-            put_batch = buffer.put_batch
-            block = np.concatenate([source] * (BATCH_ROWS // len(source) + 1))[:BATCH_ROWS]
-            for _ in range(rows // threads // BATCH_ROWS):
-                put_batch(block)
-
-        return {"put": bound, "attribute": attribute, "batch": batch}[how]
-
-    turn = timed([work_of(sources(size)) for _ in range(threads)])
+    found = turn([one() for _ in range(threads)], rows, size)
     buffer.stop()
-    return turn
+    return found
 
 
-def copy(slots: np.ndarray, threads: int) -> Turn:
+def copying(slots: np.ndarray, threads: int) -> tuple[float, float]:
     """Time NumPy's assignment to each row of an array."""
-
-    def work_of(share: np.ndarray, source: list[np.ndarray]) -> Work:
-        def work() -> None:
-            for number in range(len(share)):
-                share[number] = source[number % len(source)]
-
-        return work
-
-    size = slots.shape[1]
-    return timed([work_of(share, sources(size)) for share in np.split(slots, threads)])
+    rows, size = slots.shape
+    return turn([share.__setitem__ for share in np.split(slots, threads)], rows, size)
 
 
-def with_own_cores(least: float, run: Callable[[], Turn]) -> float:
+def with_own_cores(least: float, run: Callable[[], tuple[float, float]]) -> float:
     """Return the seconds of the first turn in which each thread had a core."""
     for _ in range(MOST_TRIES):
         seconds, share = run()
@@ -129,12 +94,9 @@ def with_own_cores(least: float, run: Callable[[], Turn]) -> float:
 
 def measure(size: int, rounds: int, least: float) -> list[Row]:
     """Measure rows of `size` bytes."""
-    rows = min(MAX_ROWS, TURN_BYTES // size) // (2 * BATCH_ROWS) * 2 * BATCH_ROWS
+    rows = min(MAX_ROWS, TURN_BYTES // size) // 2 * 2
     slots = np.ones((rows, size), np.uint8)
-    works: dict[str, Callable[[int], Turn]] = {
-        how: partial(put, size, rows, how=how) for how in ("put", "attribute", "batch")
-    }
-    works["copy"] = partial(copy, slots)
+    works = {"put": partial(putting, size, rows), "copy": partial(copying, slots)}
     contestants = {
         f"{name}, {threads}": partial(with_own_cores, least, partial(run, threads))
         for name, run in works.items()
@@ -155,23 +117,13 @@ def measure(size: int, rounds: int, least: float) -> list[Row]:
     ]
 
 
-def main() -> None:
-    """Measure everything."""
-    parser = new_parser("free_threads.py", __doc__)
-    add_rounds(parser, 31)
-    parser.add_argument(
-        "--bytes", type=positive_int, nargs="+", default=[64, 3072, 24_576, 150_528]
-    )
-    options = parser.parse_args()
+if __name__ == "__main__":
+    options = new_parser(__doc__, rounds=31).parse_args()
     if getattr(sys, "_is_gil_enabled", lambda: True)() and not options.quick:
-        parser.error("this Python has a GIL, so threads take turns")
+        raise SystemExit("this Python has a GIL, so threads take turns: use one without")
     least = 0.0 if options.quick else OWN_CORE
     report = new_report("free_threads", "Two threads that put", options, version=sys.version)
     report.note("numbers are those of a row; ratios: times faster than one thread")
-    for size in options.bytes:
+    for size in (3072, 24_576, 150_528):
         report.add(f"Rows of {size:,} B", measure(size, options.rounds, least))
     finish(report, options)
-
-
-if __name__ == "__main__":
-    main()

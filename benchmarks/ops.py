@@ -5,7 +5,7 @@ channels first, of decoded images of 400 x 500. The contestants are `ops`, torch
 installed) and Pillow with NumPy; these two in `collate_fn`, which spares them the copy into a
 batch. All echo the same items as often, from the same pool.
 
-Windows: a crop, a clip and a patch through `ops`, against a loop that copies each item into a pool
+Windows: a crop and a patch through `ops`, against a loop that copies each item into a pool
 and the same windows out of it, with NumPy's assignment.
 
 Speeds are those of a core: uses for each second of processor time, of all threads together, so
@@ -18,12 +18,11 @@ import gc
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-from common.command import add_rounds, finish, new_parser, new_report
+from common import finish, new_parser, new_report
 
 import pyecho
 from pyecho import ops
@@ -37,28 +36,10 @@ BATCH_SIZE = 32
 IMAGES, POOL = 96, 64
 
 
-@dataclass(frozen=True)
-class Windows:
-    """Windows of one size out of items of another, along their first axes."""
-
-    shape: tuple[int, ...]
-    sizes: tuple[int, ...]
-    items: int
-    factor: int
-    dtype: str = "uint8"
-    flips: bool = False
-    target: float = 0.9
-
-
-WINDOWS = {
-    "224 x 224 of 400 x 500": Windows(IMAGE, (SIZE, SIZE), 96, 8),
-    "the same, mirrored half of the time": Windows(
-        IMAGE, (SIZE, SIZE), 96, 8, flips=True, target=0.5
-    ),
-    "16 of 128 frames of 112 x 112": Windows((128, 112, 112, 3), (16,), 12, 32),
-    "96 x 96 x 96 of 512 x 512 x 200, int16": Windows(
-        (512, 512, 200), (96, 96, 96), 2, 64, dtype="int16"
-    ),
+WINDOWS: dict[str, Any] = {  # shape, sizes, items, factor, type, mirrored, target
+    "224 x 224 of 400 x 500": (IMAGE, (SIZE, SIZE), 96, 8, "uint8", False, 0.9),
+    "the same, mirrored half of the time": (IMAGE, (SIZE, SIZE), 96, 8, "uint8", True, 0.5),
+    "96 x 96 x 96 of 512 x 512 x 200": ((512, 512, 200), (96,) * 3, 2, 64, "int16", False, 0.9),
 }
 
 
@@ -207,29 +188,29 @@ def bare_loop(
 
 def windows_compared(name: str, rounds: int) -> Row:
     """Return the row of one kind of window."""
-    of, rng = WINDOWS[name], np.random.default_rng(0)
-    items = [rng.integers(0, 256, of.shape, np.uint8).astype(of.dtype) for _ in range(of.items)]
-    batch_size, pool = min(BATCH_SIZE, 4 * of.items), max(1, of.items * 2 // 3)
-    operations = [ops.RandomCrop(of.sizes), *([ops.RandomFlip(1)] if of.flips else [])]
+    (shape, sizes, count, factor, dtype, mirrored, least), rng = (
+        WINDOWS[name],
+        np.random.default_rng(0),
+    )
+    items = [rng.integers(0, 256, shape, np.uint8).astype(dtype) for _ in range(count)]
+    batch_size, pool = min(BATCH_SIZE, 4 * count), max(1, count * 2 // 3)
+    operations = [ops.RandomCrop(sizes), *([ops.RandomFlip(1)] if mirrored else [])]
     loader = pyecho.EchoLoader(
-        items, of.factor, batch_size=batch_size, shuffle_buffer=pool, threads=1, ops=operations
+        items, factor, batch_size=batch_size, shuffle_buffer=pool, threads=1, ops=operations
     )
     contestants = {
-        "ops": partial(uses_per_second, loader, of.factor * of.items),
-        "bare": bare_loop(items, of.sizes, of.factor, pool, batch_size),
+        "ops": partial(uses_per_second, loader, factor * count),
+        "bare": bare_loop(items, sizes, factor, pool, batch_size),
     }
     rates = interleaved(name, rounds, contestants)
     loader.close()
     ours, bare = rates["ops"], rates["bare"]
-    what, target = f"{name}, e = {of.factor}", f"at least {of.target}x"
+    what, target = f"{name}, e = {factor}", f"at least {least}x"
     return Row(what, ours, "windows/s and core", bare, "bare copies", target=target)
 
 
-def main() -> None:
-    """Run all comparisons."""
-    parser = new_parser("ops.py", __doc__)
-    add_rounds(parser, 7)
-    options = parser.parse_args()
+if __name__ == "__main__":
+    options = new_parser(__doc__, rounds=7).parse_args()
     report = new_report("ops", "Operations behind the echo", options)
     rows, notes = images_compared(options.rounds)
     report.add("images of 400 x 500, e = 4", rows)
@@ -239,7 +220,3 @@ def main() -> None:
         gc.collect()
         report.add("windows", [windows_compared(name, options.rounds)])
     finish(report, options)
-
-
-if __name__ == "__main__":
-    main()

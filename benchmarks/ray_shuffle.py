@@ -2,28 +2,22 @@
 
 Needs ray[data,train] and torch. Both read one dataset, which lies in the object store, shuffle
 among as many rows, and make tensors of 64 rows each; pyecho with a factor of 1, so that it does the
-same work, and with 2. Bare memcpy, in one thread, copies each row into a pool and out of it. Then
-the memory that each allocates for a row while it reads: all of Arrow's, and the most of Python's
-and NumPy's at a time.
+same work, and with 2. Bare memcpy, in one thread, copies each row into a pool and out of it.
 """
 
 from __future__ import annotations
 
 import logging
-import tracemalloc
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import ray.data
-from common.command import add_rounds, finish, new_parser, new_report
+from common import finish, new_parser, new_report
 
 from pyecho.bench import _races
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import interleaved, seconds_to_drain
-from pyecho.source.ray import ray_tables
 from pyecho.torch import EchoLoader
 
 BATCH_SIZE = 64
@@ -78,43 +72,14 @@ def compared(dataset: Any, row_bytes: int, rounds: int) -> list[Row]:
     return [Row(name, ours, "rows/s", theirs, "Ray") for name, ours in rates.items()]
 
 
-def allocated(read: Callable[[], Iterable[Any]], rows: int) -> tuple[float, float]:
-    """Return bytes for each row: those allocated by Arrow, and the most of Python at a time."""
-    pool = pa.default_memory_pool()
-    before = pool.total_bytes_allocated()
-    tracemalloc.start()
-    for part in read():
-        del part
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return (pool.total_bytes_allocated() - before) / rows, most / rows
-
-
-def main() -> None:
-    """Run both cases."""
-    parser = new_parser("ray_shuffle.py", __doc__)
-    add_rounds(parser, 7)
-    options = parser.parse_args()
+if __name__ == "__main__":
+    options = new_parser(__doc__, rounds=7).parse_args()
     report = new_report("ray", "Shuffled batches of Ray Data", options)
     ray.init(include_dashboard=False, object_store_memory=1500 << 20, log_to_driver=False)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False
     for shape, most in CASES.items():
         rows, row_bytes = most // 10 if options.quick else most, int(np.prod(shape))
-        dataset = dataset_of(shape, rows)
         section = f"{row_bytes:,} B a row, {rows:,} rows"
-        report.add(section, compared(dataset, row_bytes, options.rounds))
-        for name, read in (
-            ("Ray", partial(shuffled, dataset)),
-            ("pyecho's reading", partial(ray_tables, dataset)),
-        ):
-            arrow, python = allocated(read, rows)
-            report.note(
-                f"{section}: {name} allocates {arrow:,.0f} B of Arrow's and {python:,.0f} B of "
-                "Python's for each"
-            )
+        report.add(section, compared(dataset_of(shape, rows), row_bytes, options.rounds))
     finish(report, options)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,5 @@
 """Checks what `loader.advise()` proposes for pipelines whose best remedy is known.
 
-    python benchmarks/remedies.py --rounds 5
-
 In each round every pipeline is measured anew, and the first remedy is compared with the known one.
 Exits with 1 if fewer than nine tenths of the pipelines get it in most rounds. Other programs on
 the machine disturb it. Sources that wait sleep; those that compute loop in Python.
@@ -9,7 +7,6 @@ the machine disturb it. Sources that wait sleep; those that compute loop in Pyth
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import multiprocessing
 import sys
@@ -20,13 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from rich.console import Console
+from common import finish, new_parser, new_report, sample
 from rich.progress import track
-from rich.table import Table
 from torch.utils.data import DataLoader
 
 import pyecho
-from pyecho.tools.arguments import positive_int
+from pyecho.bench.row import Row
 
 ROW = np.zeros((64, 64), np.float32)
 HUGE, SMALL = 10**10, 10**4
@@ -140,28 +136,23 @@ PIPELINES = {
 
 def main() -> int:
     """Print what was found for each pipeline; return 1 if too many are wrong."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--rounds", type=positive_int, default=3, help="default: %(default)s")
-    parser.add_argument("--steps", type=positive_int, default=40, help="default: %(default)s")
-    options = parser.parse_args()
+    options = new_parser(__doc__, rounds=3, steps=40).parse_args()
+    report = new_report("remedies", "First remedies of advise()", options, steps=options.steps)
     found: dict[str, list[Any]] = {name: [] for name in PIPELINES}
     runs = [(name, each) for _ in range(options.rounds) for name, each in PIPELINES.items()]
-    for name, pipeline in track(runs, "advise", console=Console(stderr=True), transient=True):
+    for name, pipeline in track(runs, "advise"):
         found[name].append(pipeline.first_remedy(options.steps).remedies[0])
-    table = Table("pipeline", "known", "right", "found", "first remedy of the last round")
     right = 0
     for name, pipeline in PIPELINES.items():
         kinds = Counter(remedy.kind for remedy in found[name])
         right += kinds[pipeline.kind] > options.rounds / 2
-        shown = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
-        share = f"{kinds[pipeline.kind]} of {options.rounds}"
-        table.add_row(name, pipeline.kind, share, shown, str(found[name][-1]))
-    Console(width=200).print(table)
-    print(
-        f"{right} of {len(PIPELINES)} pipelines right, {sum(len(f) for f in found.values())} runs"
-    )
+        row = Row(
+            name, sample([kinds[pipeline.kind]]), f"of {options.rounds}", target=pipeline.kind
+        )
+        report.add("How often the known remedy came first", [row])
+        report.note(f"{name}: {dict(kinds)}; at last {found[name][-1]}")
+    report.note(f"{right} of {len(PIPELINES)} pipelines right")
+    finish(report, options)
     return int(right < 0.9 * len(PIPELINES))
 
 

@@ -4,7 +4,8 @@
     pytest benchmarks --benchmark-only --benchmark-compare
 
 Contestants run one after the other. With `pyecho bench` they take turns, so its ratios hold on a
-noisy machine as well.
+noisy machine as well. Where rows are copied, extra_info has the bytes that came out in a round, and
+GB/s.
 """
 
 import collections
@@ -14,7 +15,6 @@ import numpy as np
 import pytest
 
 import pyecho
-from pyecho.items.nest import spec_of
 
 FOREVER = 1 << 31
 ITEMS = 10_000
@@ -32,6 +32,13 @@ def grouped(group, values):
         pytest.param(value, marks=pytest.mark.benchmark(group=group.format(value)), id=str(value))
         for value in values
     ]
+
+
+def record(benchmark, size_bytes):
+    """Record the bytes of a round, and how fast they came."""
+    benchmark.extra_info["bytes"] = size_bytes
+    if benchmark.stats:  # none with --benchmark-disable
+        benchmark.extra_info["GB/s"] = 1e-9 * size_bytes / benchmark.stats.stats.median
 
 
 def measure(benchmark, endless, count):
@@ -115,37 +122,43 @@ def loader_batches(row_bytes, factor=4, batch_size=256, threads=None):
     return epochs(loader)
 
 
+def measure_rows(benchmark, batches, row_bytes, batch_size=256):
+    """Time batches of rows without end."""
+    measure(benchmark, batches, BATCHES[row_bytes])
+    record(benchmark, BATCHES[row_bytes] * batch_size * row_bytes)
+
+
 @pytest.mark.parametrize("row_bytes", grouped("batches of 256 rows of {:,} B", BATCHES))
 class TestBatches:
     def test_bare_copies(self, benchmark, row_bytes):
-        measure(benchmark, bare_copies(row_bytes), BATCHES[row_bytes])
+        measure_rows(benchmark, bare_copies(row_bytes), row_bytes)
 
     def test_loader(self, benchmark, row_bytes):
-        measure(benchmark, loader_batches(row_bytes), BATCHES[row_bytes])
+        measure_rows(benchmark, loader_batches(row_bytes), row_bytes)
 
 
 @pytest.mark.parametrize("factor", grouped("batches of rows of 3,072 B, e = {}", [1, 2, 8, 16]))
 class TestFactors:
     def test_bare_copies(self, benchmark, factor):
-        measure(benchmark, bare_copies(3072, factor), BATCHES[3072])
+        measure_rows(benchmark, bare_copies(3072, factor), 3072)
 
     def test_loader(self, benchmark, factor):
-        measure(benchmark, loader_batches(3072, factor), BATCHES[3072])
+        measure_rows(benchmark, loader_batches(3072, factor), 3072)
 
 
 @pytest.mark.parametrize("size", grouped("batches of {} rows of 3,072 B", [16, 64, 1024]))
 class TestBatchSizes:
     def test_bare_copies(self, benchmark, size):
-        measure(benchmark, bare_copies(3072, batch_size=size), BATCHES[3072])
+        measure_rows(benchmark, bare_copies(3072, batch_size=size), 3072, size)
 
     def test_loader(self, benchmark, size):
-        measure(benchmark, loader_batches(3072, batch_size=size), BATCHES[3072])
+        measure_rows(benchmark, loader_batches(3072, batch_size=size), 3072, size)
 
 
 @pytest.mark.benchmark(group="batches of 256 rows of 3,072 B, by threads")
 @pytest.mark.parametrize("threads", [0, 1, 2])
 def test_threads(benchmark, threads):
-    measure(benchmark, loader_batches(3072, threads=threads), BATCHES[3072])
+    measure_rows(benchmark, loader_batches(3072, threads=threads), 3072)
 
 
 # Puts
@@ -163,16 +176,18 @@ class TestPut:
                 labels[number] = 3
 
         benchmark(assign)
+        record(benchmark, count * (row_bytes + 8))
 
     def test_put(self, benchmark, row_bytes):
         count, example = PUTS[row_bytes], {"x": np.ones(row_bytes, np.uint8), "y": 3}
 
         def new_buffer():
             options = {"batch_size": 64, "factor": 1, "shuffle_buffer": count}
-            return (pyecho.EchoBuffer(spec_of(example), **options),), {}
+            return (pyecho.EchoBuffer(pyecho.spec_of(example), **options),), {}
 
         def put(buffer):
             for _ in range(count):
                 buffer.put(example)
 
         benchmark.pedantic(put, setup=new_buffer, rounds=50, warmup_rounds=1)
+        record(benchmark, count * (row_bytes + 8))

@@ -1,21 +1,21 @@
 """Compares workers with a `DataLoader` whose workers feed the same echo.
 
-    python benchmarks/workers.py [--bytes 153600] [--items 6000] [--factor 1] [--rounds 9]
-
-A dataset of tensors in memory, so that what costs is the way from the workers to a batch. Prints
-the microseconds of an example, and how often a DataLoader's time is that of workers; the two take
-turns, medians with [lowest, highest].
+A dataset of tensors in memory, e = 1, so that what costs is the way from the workers to a batch.
 """
 
-import argparse
-import statistics
+from __future__ import annotations
+
 import time
+from functools import partial
 from typing import Any
 
 import torch
+from common import finish, new_parser, new_report
 from torch.utils.data import DataLoader, Dataset
 
 import pyecho.torch
+from pyecho.bench.row import Row
+from pyecho.bench.sampling import interleaved
 
 WAYS = ("DataLoader", "process", "thread", "none")
 
@@ -36,47 +36,41 @@ class Rows(Dataset[torch.Tensor]):
         return self.rows[index % 64]
 
 
-def loader_of(way: str, rows: Rows, factor: int) -> pyecho.torch.EchoLoader:
+def loader_of(way: str, rows: Rows) -> pyecho.torch.EchoLoader:
     """Return a loader whose examples come this way."""
     options: dict[str, Any] = {"batch_size": 64}
     if way == "DataLoader":
         source = DataLoader(rows, batch_size=64, num_workers=2)
-        return pyecho.torch.EchoLoader(source, factor, unbatch=True, **options)
+        return pyecho.torch.EchoLoader(source, 1, unbatch=True, **options)
     if way != "none":
         options |= {"num_workers": 2, "workers": way}
-    return pyecho.torch.EchoLoader(rows, factor, **options)
+    return pyecho.torch.EchoLoader(rows, 1, **options)
 
 
-def seconds_of(loader: pyecho.torch.EchoLoader) -> float:
-    """Return the seconds of a use, the first batch left out."""
-    with loader:
+def us_of(way: str, rows: Rows) -> float:
+    """Return the microseconds of a use, the first batch left out."""
+    with loader_of(way, rows) as loader:
         batches = iter(loader)
         next(batches)
         began, uses = time.perf_counter(), 0
         for batch in batches:
             uses += len(batch)
-        return (time.perf_counter() - began) / uses
-
-
-def spread(values: list[float], form: str) -> str:
-    """Return the median, and the lowest and highest."""
-    shown = (format(value, form) for value in (min(values), max(values)))
-    return f"{statistics.median(values):{form}} [{', '.join(shown)}]"
+        return 1e6 * (time.perf_counter() - began) / uses
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, default in (("bytes", 153600), ("items", 6000), ("factor", 1), ("rounds", 9)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    given = parser.parse_args()
+    options = new_parser(__doc__, rounds=9, items=6000).parse_args()
+    items = 256 if options.quick else options.items
+    report = new_report("workers", "Two workers", options, items=items)
+    report.ratio_name = "Times as fast as the DataLoader"
     torch.set_num_threads(1)
-    rows = Rows(given.items, given.bytes)
-    times: dict[str, list[float]] = {way: [] for way in WAYS}
-    for _ in range(given.rounds):
-        for way in WAYS:
-            times[way].append(seconds_of(loader_of(way, rows, given.factor)) * 1e6)
-    for way in WAYS:
-        ratios = [one / other for one, other in zip(times["DataLoader"], times[way], strict=True)]
-        print(
-            f"{way:10}  {spread(times[way], '.0f')} us  DataLoader / {way}: {spread(ratios, '.2f')}"
+    for size_bytes in (3072, 150_528):
+        rows = Rows(items, size_bytes)
+        contestants = {way: partial(us_of, way, rows) for way in WAYS}
+        us = interleaved(f"rows of {size_bytes:,} B", options.rounds, contestants)
+        theirs = us["DataLoader"]
+        report.add(
+            f"Rows of {size_bytes:,} B",
+            [Row(way, us[way], "us", theirs, "DataLoader", theirs / us[way]) for way in WAYS],
         )
+    finish(report, options)

@@ -3,26 +3,66 @@
 from __future__ import annotations
 
 import statistics
+import time
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.nn import functional
 
 import pyecho.torch
-from gpu.images import CLASSES, CROP, DecodedBatches, speed_for
-from gpu.measuring import seconds, synchronize
 from gpu.resnet import resnet50
-from gpu.workload import Scale
+from gpu.setup import Scale, seconds
 from pyecho.bench.report import Report
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Sample, turns
 from pyecho.config import available_cores
 
-R = 4.0
-"""The intended t_up / t_down; the report has the measured one."""
-MOST_SECONDS = 120
+CLASSES, SHAPE = 1000, (3, 224, 224)
 RESIDENT = "resident batch"
+
+
+class DecodedBatches:
+    """Endless batches of (images, labels), decoded by processes, as threads would take the GIL."""
+
+    def __init__(self, batch: int, batch_seconds: float) -> None:
+        self.batch = batch
+        self.seconds_of_batches: list[float] = []
+        workers = max(1, available_cores() // 2)
+        self._image_seconds = batch_seconds * workers / batch
+        self._pool = ProcessPoolExecutor(workers, get_context("spawn"))
+
+    def close(self) -> None:
+        """End the processes."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        """Decode."""
+        ramps = (np.arange(SHAPE[1])[:, None] * np.arange(SHAPE[2])).astype(np.uint8)
+        data = [zlib.compress(np.broadcast_to(ramps, SHAPE).tobytes())] * self.batch
+        labels = np.arange(self.batch) % CLASSES
+        while True:
+            began = time.perf_counter()
+            images = np.empty((self.batch, *SHAPE), np.uint8)
+            took = [self._image_seconds] * self.batch
+            for row, image in zip(images, self._pool.map(decoded, data, took), strict=True):
+                row[...] = np.frombuffer(image, np.uint8).reshape(SHAPE)
+            self.seconds_of_batches.append(time.perf_counter() - began)
+            yield images, labels
+
+
+def decoded(data: bytes, cpu_seconds: float) -> bytes:
+    """Decode an image again and again, for this time of a processor."""
+    end = time.thread_time() + cpu_seconds
+    image = zlib.decompress(data)
+    while time.thread_time() < end:
+        image = zlib.decompress(data)
+    return image
 
 
 class Trainer:
@@ -39,28 +79,22 @@ class Trainer:
         scaled = images.to(torch.bfloat16, memory_format=torch.channels_last).sub_(128).div_(64)
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss = functional.cross_entropy(self._model(scaled), labels)
-        loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
+        loss.backward()
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
 
 
-class Steps(NamedTuple):
-    """The times of a run of some steps, in seconds."""
+class Times(NamedTuple):
+    """Seconds in a run of some steps."""
 
-    wall: float
-    """For a step."""
+    step: float
     up: float
     """The source's time for a fresh batch."""
 
 
-def batch_size_for(free_bytes: int) -> int:
-    """Return how many images fit: training takes about 100 MB for each in bfloat16."""
-    return next((size for size in (128, 64, 32, 16) if size * 0.15e9 + 2e9 < free_bytes), 8)
-
-
 def run(
     device: torch.device, trainer: Trainer, source: DecodedBatches, factor: int, fresh: int
-) -> Steps:
+) -> Times:
     """Train until `fresh` batches have been used, in the steady state of the loader.
 
     Every fresh batch gives `factor` steps. A loop that waits for its source runs at the source's
@@ -77,107 +111,58 @@ def run(
 
     def take(steps: int) -> None:
         for _ in range(steps):
-            images, labels = next(batches)
-            trainer.step(images, labels)
+            trainer.step(*next(batches))
 
     with loader:
         batches = iter(loader)
         take(4 * factor)
-        synchronize(device)
+        torch.cuda.synchronize(device)
         before = len(source.seconds_of_batches)
-        steps = fresh * factor
-        wall = seconds(device, lambda: take(steps))
+        wall = seconds(device, lambda: take(fresh * factor))
         up = statistics.fmean(source.seconds_of_batches[before:] or source.seconds_of_batches)
-    return Steps(wall / steps, up)
+    return Times(wall / (fresh * factor), up)
 
 
 def measure(device: torch.device, report: Report, scale: Scale) -> None:
-    """Measure steps per second for each factor."""
-    fresh, factors = scale.fresh, scale.factors
-    batch = min(scale.most_images, batch_size_for(torch.cuda.mem_get_info(device)[0]))
+    """Measure steps a second for each factor."""
+    free_bytes = torch.cuda.mem_get_info(device)[0]  # training takes 100 MB for an image
+    batch = min(scale.images, max(2, int((free_bytes - 2e9) / 0.15e9) // 8 * 8))
     trainer = Trainer(device)
-    images = torch.randint(256, (batch, 3, CROP, CROP), device=device).to(torch.uint8)
+    images = torch.randint(256, (batch, *SHAPE), device=device).to(torch.uint8)
     labels = torch.randint(CLASSES, (batch,), device=device)
 
-    def resident() -> Steps:
+    def resident() -> Times:
         def steps() -> None:
-            for _ in range(scale.resident_steps):
+            for _ in range(scale.steps):
                 trainer.step(images, labels)
 
-        return Steps(seconds(device, steps) / scale.resident_steps, 0.0)
+        return Times(seconds(device, steps) / scale.steps, 0.0)
 
     resident()
-    down_seconds = resident().wall
-    # Fewer rounds on a slow GPU, to stay within the time limit.
-    expected = R * down_seconds * (fresh + 6) * len(factors)
-    rounds = 1 if scale.rounds < 7 or expected > MOST_SECONDS / 3 else 3
-    source = DecodedBatches(batch)
+    source = DecodedBatches(batch, scale.ratio * resident().step)
     try:
-        one = source.seconds()
-        source.close()
-        source.slowed(*speed_for(one, R * down_seconds, max(1, available_cores() // 2)))
         run(device, trainer, source, 2, 1)
         contestants = {RESIDENT: resident} | {
-            f"e = {factor}": partial(run, device, trainer, source, factor, fresh)
-            for factor in factors
+            f"e = {factor}": partial(run, device, trainer, source, factor, scale.steps)
+            for factor in scale.factors
         }
-        found = turns("training", rounds, contestants, warm_ups=0)
+        found = turns("training", 3 if scale.rounds > 1 else 1, contestants, warm_ups=0)
     finally:
         source.close()
-    down = Sample(tuple(steps.wall for steps in found[RESIDENT]))
-    _report(report, source, down, {factor: found[f"e = {factor}"] for factor in factors})
-
-
-def _report(
-    report: Report, source: DecodedBatches, downs: Sample, runs: dict[int, list[Steps]]
-) -> None:
-    """Add the rows. `downs`: seconds of a step with a resident batch; `runs`: those of each e."""
-
-    def predicted(factor: int) -> Sample:
-        """Return the seconds of a step by Eq. 1: the slower of source and step."""
-        pairs = zip(runs[factor], downs.values, strict=True)
-        return Sample(tuple(max(steps.up / factor, t_down) for steps, t_down in pairs))
-
-    walls = {e: Sample(tuple(steps.wall for steps in runs[e])) for e in runs}
-    rows = [
-        Row(
-            f"time of a step, e = {e}",
-            walls[e].times(1e3),
-            "ms",
-            predicted(e).times(1e3),
-            "Eq. 1",
-            target="<= 1.03" if predicted(e).median > downs.median else "",
+    down = Sample(tuple(times.step for times in found.pop(RESIDENT)))
+    steps = {name: Sample(tuple(each.step for each in runs)) for name, runs in found.items()}
+    once = steps["e = 1"]
+    section = f"Training a ResNet-50, batches of {batch}"
+    for factor, (name, runs) in zip(scale.factors, found.items(), strict=True):
+        up = Sample(tuple(each.up for each in runs))
+        eq1 = up.times(1 / factor).combined(max, down)
+        report.add(
+            section,
+            [
+                Row(f"{name}: a step", steps[name].times(1e3), "ms", eq1.times(1e3), "Eq. 1"),
+                Row(f"{name}: times as fast", once / steps[name], "x"),
+                Row(f"{name}: the GPU works", down / steps[name], "of the time"),
+            ],
         )
-        for e in runs
-    ]
-    rows += [
-        Row(
-            f"speedup over e = 1, e = {e}",
-            walls[1] / walls[e],
-            "x",
-            predicted(1) / predicted(e),
-            "Eq. 1",
-        )
-        for e in runs
-        if e > 1
-    ]
-    rows += [
-        Row(
-            f"share of the time in which the GPU waits, e = {e}",
-            Sample(tuple(1 - value for value in (downs / walls[e]).values)),
-            "",
-            limit_name=f"Eq. 1: {1 - (downs / predicted(e)).median:.2f}",
-        )
-        for e in runs
-    ]
-    rows += [
-        Row(f"steps a second, e = {e}", Sample(tuple(1 / wall for wall in walls[e].values)), "/s")
-        for e in runs
-    ]
-    report.add(f"Training a ResNet-50, batches of {source.batch}", rows)
-    ratio = Sample(tuple(steps.up for steps in runs[1])) / downs
-    report.note(
-        f"training: a step takes {1e3 * downs.median:.1f} ms with a resident batch, "
-        f"R = {ratio.median:.2f}; images are {source.codec.name}, decoded by {source.workers} "
-        f"process(es), each {source.work} time(s)"
-    )
+    ratio = Sample(tuple(each.up for each in found["e = 1"])) / down
+    report.note(f"training: {1e3 * down.median:.1f} ms a resident step, R = {ratio.median:.2f}")

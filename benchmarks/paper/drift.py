@@ -8,13 +8,12 @@ So a run gives the same number of seconds on every machine, however busy.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
 
 import pyecho
-from paper.conditions import Condition
-from paper.workload import Batch, Workload
 from pyecho import _core
 from pyecho.config import Config
 
@@ -33,21 +32,21 @@ def ratio_at(seconds: float) -> float:
 
 
 class DriftingLoader:
-    """Takes the place of the loaders in `paper.train`."""
+    """Takes the place of `paper.training.Loaders`."""
 
-    def __init__(self, workload: Workload, condition: Condition, seed: int) -> None:
-        adaptive = condition.variant == "adaptive"
+    def __init__(self, workload: Any, condition: Any, seed: int, source: None = None) -> None:
+        factor, size = condition.factor, condition.batch_size
         self._plan = _core.SlotPlan(
             Config(
-                factor=pyecho.Adaptive(condition.factor) if adaptive else condition.factor,
-                batch_size=condition.batch_size,
+                factor=pyecho.Adaptive(factor) if condition.variant == "adaptive" else factor,
+                batch_size=size,
                 shuffle_buffer=condition.shuffle_buffer,
                 seed=seed,
             )
         )
         self._workload = workload
         self._seed = seed
-        self._example_seconds = STEP_SECONDS / condition.batch_size  # at R = 1
+        self._example_seconds = STEP_SECONDS / size  # at R = 1
         self._order = workload.orders(seed)
         self._read: list[int] = []
         self._now = 0.0  # of the consumer
@@ -56,7 +55,7 @@ class DriftingLoader:
         """Seconds without a batch."""
 
     @property
-    def last(self) -> Iterator[Batch]:
+    def last(self) -> Iterator[dict[str, torch.Tensor]]:
         """The batches, without end."""
         rng = np.random.default_rng([self._seed, 2])
         arrays = self._workload.arrays.items()

@@ -1,8 +1,7 @@
-"""The worker: one contestant in its own environment, which answers requests line by line.
+"""The worker: one contestant in its own environment, which answers requests through a pipe.
 
-Run by the runner as `python -m peers.worker MODULE` from the folder of the benchmarks. Requests and
-answers are JSON objects, one a line; libraries that print to stdout reach stderr instead. It must
-not import pyecho or anything else that only the runner has.
+The runner starts it as `python -m peers.worker FD` from the folder of the benchmarks. It must not
+import pyecho or anything else that only the runner has, unless the contestant does.
 """
 
 from __future__ import annotations
@@ -10,171 +9,83 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
-import dataclasses
 import gc
 import importlib
-import importlib.metadata
 import itertools
-import json
-import os
 import signal
 import sys
 import time
-import traceback
-from collections.abc import Callable
-from typing import Any, TextIO
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from typing import Any
 
-import numpy as np
-
-from peers.workload import Finding, Source, Work, ids
-
-SETTLE_SECONDS = 0.5
+from peers.work import Source, Work, finding
 
 
 class Worker:
     """Works on request, and is idle in between."""
 
-    def __init__(self, module: str) -> None:
-        self._module = importlib.import_module(f"peers.contestants.{module}")
-        self._work: Work | None = None
-        self._source: Source | None = None
-        self._function = ""
-        self._idle_since: tuple[float, float] | None = None
+    def prepare(self, work: Work, function: str) -> None:
+        """Make the source of a work, which a function ("module.name") will do."""
+        self.release()
+        self._work, self._source = work, Source(work)
+        module, _, name = function.partition(".")
+        self._function = getattr(importlib.import_module(f"peers.{module}"), name)
 
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Execute a request and return the answer."""
-        idle = self._idle_cpu_share()
-        actions: dict[str, Callable[..., dict[str, Any]]] = {
-            "versions": self._versions,
-            "prepare": self._prepare,
-            "check": self._check,
-            "measure": self._measure,
-            "release": self._release,
-        }
-        action = request.pop("do")
-        answer = actions[action](**request)
-        gc.collect()  # some loaders end their threads only when a cycle of references is found
-        self._idle_since = (time.monotonic(), time.process_time())
-        return {**answer, "idle_cpu_share": idle}
-
-    def _versions(self, packages: list[str]) -> dict[str, Any]:
-        return {
-            "python": sys.version.split()[0],
-            "versions": {name: importlib.metadata.version(name) for name in packages},
-        }
-
-    def _prepare(self, work: dict[str, Any], function: str) -> dict[str, Any]:
-        self._release()
-        self._work = Work.from_json(work)
-        self._source = Source(self._work)
-        self._function = function
-        return {}
-
-    def _release(self) -> dict[str, Any]:
+    def release(self) -> None:
+        """Give the memory back, which other contestants need, too."""
         self._work = self._source = None
         gc.collect()
         with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).malloc_trim(0)  # the other contestants need the memory, too
-        return {}
+            ctypes.CDLL(None).malloc_trim(0)
 
-    def _start(self, passes: int | None) -> Any:
-        assert self._source is not None, "prepare comes first"
-        self._source.passes = passes
-        return getattr(self._module, self._function)(self._work, self._source)
-
-    def _check(self) -> dict[str, Any]:
-        """Read the source once, and check the whole output."""
+    def check(self) -> dict[str, Any]:
+        """Read the source once, and judge the whole output."""
         work = self._work
-        assert work is not None, "prepare comes first"
         most = 2 * work.rows * work.factor // work.batch
-        with self._start(1) as batches:
-            found = [
-                ids(batch)[: work.batch if work.kind == "examples" else 1]
-                for batch in itertools.islice(batches, most)
-            ]
-        emitted = np.concatenate(found) if found else np.empty(0, np.int64)
-        if work.kind == "batches":
-            # A batch counts as one item, with the number of its first row.
-            emitted = emitted // work.batch
-            items = dataclasses.replace(
-                work, rows=work.rows // work.batch, pool=1, batch=1, threads=1
-            )
-        else:
-            items = work
-        finding = Finding.of(items, emitted)
-        return {
-            "exact": finding.exact,
-            "uses": list(finding.uses),
-            "distinct": finding.distinct,
-            "mixing": finding.mixing,
-        }
+        with self._started(1) as batches:
+            return finding(work, itertools.islice(batches, most))
 
-    def _measure(self, batches: int) -> dict[str, Any]:
-        """Warm up with a period, then time this many batches."""
-        work = self._work
-        assert work is not None, "prepare comes first"
-        with self._start(None) as iterator:
-            _use(iterator, work.period, work.kind)
+    def measure(self, batches: int) -> float:
+        """Warm up with a period, then return the seconds of this many batches."""
+        with self._started(None) as iterator:
+            self._use(iterator, self._work.period)
             began = time.perf_counter()
-            _use(iterator, batches, work.kind)
+            self._use(iterator, batches)
             seconds = time.perf_counter() - began
-            next(iterator)  # raises at an end of the endless source, where fewer batches were timed
+            next(iterator)  # raises at an end of the endless source, where fewer were timed
             del iterator
-        return {"seconds": seconds}
+        gc.collect()  # some loaders end their threads only when a cycle of references is found
+        return seconds
 
-    def _idle_cpu_share(self) -> float | None:
-        """Return the share of a core used since the last answer, which should be 0."""
-        if self._idle_since is None:
-            return None
-        wall, cpu = self._idle_since
-        waited = time.monotonic() - wall
-        return (time.process_time() - cpu) / waited if waited > SETTLE_SECONDS else None
+    def _started(self, passes: int | None) -> Any:
+        self._source.passes = passes
+        return contextlib.contextmanager(self._function)(self._work, self._source)
 
-
-def _use(iterator: Any, batches: int, kind: str) -> None:
-    """Take this many batches."""
-    uses = itertools.islice(iterator, batches)
-    if kind == "batches":
-        # A repeat costs less than the steps of a loop would.
-        collections.deque(uses, maxlen=0)
-    else:
-        for _batch in uses:  # like a training loop, which holds one and requests the next
-            pass
-
-
-def serve(worker: Worker, requests: TextIO, answers: TextIO) -> None:
-    """Answer until the requests end."""
-    for line in requests:
-        try:
-            answer = worker.answer(json.loads(line))
-        except Exception as error:
-            traceback.print_exc()
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
-
-
-def end_with_parent() -> None:
-    """End this process if the runner is killed. Linux only."""
-    set_parent_death_signal = 1
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+    def _use(self, iterator: Iterator[Any], batches: int) -> None:
+        uses = itertools.islice(iterator, batches)
+        if self._work.kind == "batches":
+            # A repeat costs less than the steps of a loop would.
+            collections.deque(uses, maxlen=0)
+        else:
+            for _batch in uses:  # like a training loop, which holds one and requests the next
+                pass
 
 
 def main() -> None:
-    """Serve on stdin and the original stdout."""
-    end_with_parent()
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    try:
-        worker = Worker(sys.argv[1])
-    except Exception as error:
-        traceback.print_exc()
-        answers.write(json.dumps({"error": f"{type(error).__name__}: {error}"}) + "\n")
-        return
-    answers.write(json.dumps({"ready": True}) + "\n")
-    answers.flush()
-    serve(worker, sys.stdin, answers)
+    """Answer until the runner closes the pipe."""
+    with contextlib.suppress(OSError, AttributeError):  # end if it is killed; Linux only
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    runner, worker = Connection(int(sys.argv[1])), Worker()
+    with contextlib.suppress(EOFError):
+        while True:
+            name, *arguments = runner.recv()
+            try:
+                answer = getattr(worker, name)(*arguments)
+            except Exception as error:
+                runner.send((None, f"{type(error).__name__}: {error}"))
+            else:
+                runner.send((answer, ""))
 
 
 if __name__ == "__main__":

@@ -1,42 +1,46 @@
-"""Ratios that peers and paper give for known times and runs."""
+"""Ratios that peers, paper and the gate give for known times and runs, and runs that are kept."""
 
+import importlib.util
 import math
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture(autouse=True)
 def importable(monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    monkeypatch.syspath_prepend(BENCHMARKS)
 
 
-class Peer:
-    """A contestant that makes so many batches in a second with one thread, and twice with two."""
-
-    def __init__(self, rate, *, uses=(4, 4), fails=False):
-        self.rate = rate
-        self.uses = uses
-        self.fails = fails
-
-    def ask(self, do, **arguments):
-        from peers.process import WorkerFailed
-
-        if do == "prepare":
-            self.threads = arguments["work"]["threads"]
-        if do == "measure" and self.fails:
-            raise WorkerFailed("out of memory")
-        seconds = arguments.get("batches", 0) / self.rate / getattr(self, "threads", 1)
-        found = {"exact": len(set(self.uses)) == 1, "uses": self.uses, "distinct": 1, "mixing": 0.3}
-        return {"seconds": seconds, "idle_cpu_share": None, **found}
+def script(name):
+    """Return a script as a module, where a package has the same name."""
+    spec = importlib.util.spec_from_file_location(f"{name}_script", BENCHMARKS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_peers_are_compared_round_by_round_if_they_keep_their_promises():
-    from peers.measuring import measure
-    from peers.roster import Contestant
-    from peers.workload import Work
+    peers = script("peers")
+
+    class Peer(peers.Process):
+        """A contestant that makes so many batches in a second with one thread, twice with two."""
+
+        def __init__(self, rate, uses=(4, 4), fails=False):
+            self.contestant = peers.Contestant("peer", (), "copies.peer", threads=True)
+            self.rate, self.uses, self.fails = rate, uses, fails
+
+        def ask(self, do, *arguments):
+            if do == "prepare":
+                self.working = arguments[0].threads
+            if do == "measure" and self.fails:
+                raise peers.Failed("out of memory")
+            if do == "check":
+                return {"uses": self.uses, "distinct": 1, "mixing": 0.3}
+            return arguments[0] / self.rate / self.working if do == "measure" else None
 
     processes = {
         "ours": Peer(1000.0),
@@ -44,56 +48,45 @@ def test_peers_are_compared_round_by_round_if_they_keep_their_promises():
         "inexact": Peer(1000.0, uses=(3, 5)),
         "fails": Peer(1000.0, fails=True),
     }
-    work = Work("small", "examples", (64,), rows=1024, pool=512, batch=128, threads=2)
-    contestants = [Contestant(name, name, "m", "f", tuned=True) for name in processes]
-    outcome = measure(work, processes, contestants, rounds=3, seconds=1.0)
-    assert outcome.rate("ours").values == pytest.approx((2 * 1000.0 * 128,) * 3)
-    assert outcome.faster("ours", "half").values == pytest.approx((2.0,) * 3)
-    failures = [outcome.results[name].failure for name in processes]
-    assert failures == ["", "", "examples were used 3 to 5 times, not 4", "out of memory"]
+    work = peers.Work("examples", (64,), rows=1024, pool=512, threads=2, batch=128)
+    rates, failures = peers.measured(work, processes, rounds=3, seconds=1.0)
+    assert rates["ours"].values == pytest.approx((2000.0,) * 3)
+    assert (rates["ours"] / rates["half"]).values == pytest.approx((2.0,) * 3)
+    used = "examples were used 3 to 5 times, not 4"
+    assert failures == {"inexact": used, "fails": "out of memory"}
 
 
-def result(fresh, reached=True):
-    from paper.train import Point, Result
-
-    curve = [Point(20, 700, 0.5, 0.3)]
-    return Result(reached, fresh, 0.9 * fresh, 50.0, 10.0, 0.3, 0.01, 0.06, 11.0, curve)
-
-
-@pytest.mark.parametrize("missed", [None, "after", "baseline"])
+@pytest.mark.parametrize("missed", [None, "runs", "baseline"])
 def test_ratios_of_the_paper_are_taken_seed_by_seed_and_only_if_every_seed_got_there(missed):
-    from paper.experiments import entries
-    from paper.plan import planned
-    from paper.summary import findings, marks
+    paper = script("paper")
+    baseline, _, after, *_ = paper.entries(("3",), full=False)
+    assert baseline.condition == after.baseline
 
-    needed = {"baseline": 1000, "batch": 900, "after": 700, "before": 600}
+    def runs(fresh, reached):
+        found = [{"reached": True, "fresh": fresh + extra} for extra in (-10, 0, 20)]
+        return found if reached else [*found[:2], {"reached": False}]
 
-    def name_of(condition):
-        return "baseline" if condition.factor == 1 else condition.variant
+    row = paper.row_of(after, runs(700, missed != "runs"), runs(1000, missed != "baseline"))
+    if missed:
+        assert "with 2 of 3 seeds" in row
+    else:
+        expected = [(700 + extra) / (1000 + extra) for extra in (-10, 0, 20)]
+        assert list(row.compared().values) == pytest.approx(expected)
 
-    def results(condition, entry):
-        name = name_of(condition)
-        runs = [result(needed[name] + extra) for extra in (-10, 0, 20)]
-        return [*runs[:2], result(math.nan, reached=False)] if name == missed else runs
 
-    every = entries(("3",), full=False)
-    costs = {setting: {0: 1.0, 1: math.inf} for setting in planned(every, 3).tuned}
-    found = marks(every, results, costs)
-    for mark in found:
-        name = name_of(mark.entry.condition)
-        if missed in (name, "baseline"):
-            assert mark.measured is None
-        else:
-            expected = [(needed[name] + extra) / (1000 + extra) for extra in (-10, 0, 20)]
-            assert list(mark.measured.values) == pytest.approx(expected)
-    said = " ".join(findings(found))
-    assert ("before needs fewer fresh examples than after (0.60, 0.70)" in said) == (not missed)
+def test_search_for_a_rate_ends_between_two_worse_ones():
+    from paper.training import next_doublings
+
+    costs, found = {}, {-1: 7.0, 0: 6.0, 1: 4.0, 2: 3.0, 3: math.inf}
+    while (doublings := next_doublings(costs, most=5)) is not None:
+        costs[doublings] = found[doublings]
+    assert list(costs) == [0, -1, 1, 2, 3]
 
 
 def test_adaptive_factor_leaves_neither_side_waiting_while_the_source_drifts():
     import numpy as np
-    from paper import drift
-    from paper.conditions import Condition
+    from paper.drift import DriftingLoader
+    from paper.training import Condition
 
     class Numbers:
         def __init__(self):
@@ -108,7 +101,7 @@ def test_adaptive_factor_leaves_neither_side_waiting_while_the_source_drifts():
 
     def after_forty_minutes(variant, factor):
         condition = Condition("fashion", variant, factor, 8, 80, drifts=True)
-        loader = drift.DriftingLoader(Numbers(), condition, seed=1)
+        loader = DriftingLoader(Numbers(), condition, seed=1)
         next(batch for batch in loader.last if loader.clock() > 2400)
         return loader.fresh, loader.waited
 
@@ -119,3 +112,37 @@ def test_adaptive_factor_leaves_neither_side_waiting_while_the_source_drifts():
     for factor in (2, 4, 8):
         read, waited = after_forty_minutes("before", factor)
         assert read < 0.9 * read_at_most or waited > 240
+
+
+def test_gate_tells_halves_that_differ_and_targets_that_are_missed_twofold():
+    from gate import verdicts
+
+    def row(ratio, target=""):
+        median = None if ratio is None else {"median": ratio}
+        return {"what": "a", "limit_name": "b", "ratio": median, "target": target}
+
+    quiet = [[row(0.5, "<= 0.5"), row(0.6, ">= 0.9"), row(9.0, "<= 25 ns"), row(None)]] * 2
+    assert verdicts(quiet) == []
+    assert len(verdicts([[row(0.5)], [row(1.1)]])) == 1
+    assert len(verdicts([[row(1.1, "<= 0.5")], [row(1.2, "<= 0.5")]])) == 1
+    assert len(verdicts([[row(0.4, ">= 0.9")], [row(0.3, ">= 0.9")]])) == 1
+
+
+def test_runs_are_kept_and_only_those_that_are_missing_are_made(tmp_path, monkeypatch):
+    from common import results_of
+
+    made = tmp_path / "made"
+    code = f"def run(number):\n    print(file=open({str(made)!r}, 'a'))\n    return number**2\n"
+    (tmp_path / "some_runs.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    from some_runs import run
+
+    jobs = [(0,), (1,), (2,)]
+    found = results_of(run, jobs, tmp_path)
+    assert found == {(0,): 0, (1,): 1, (2,): 4}
+    (kept,) = (tmp_path / "runs").iterdir()
+    text = kept.read_text()
+    kept.write_text(text[: len(text) - 3])  # as an interrupt leaves it
+    assert results_of(run, jobs, tmp_path) == found
+    assert len(made.read_text()) == len(jobs) + 1
+    assert kept.read_text() == text

@@ -8,12 +8,8 @@ import pytest
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
 SECTIONS = {
     "link": ["Host to device"],
-    "overlap": [
-        "Overlap: time of a step whose batch is copied meanwhile",
-        "Overlap: share of the copy's time that is hidden",
-    ],
+    "overlap": ["Overlap: time of a step whose batch is copied meanwhile"],
     "emission": ["Emission, 150 KB rows, batches of 8", "Emission, 3 KB rows, batches of 32"],
-    "bytes": ["Bytes over the link for each emitted example"],
     "beside": ["Beside a thread of plain Python, batches of 64 x 4096 bytes"],
     "training": ["Training a ResNet-50, batches of 2"],
 }
@@ -21,10 +17,10 @@ SECTIONS = {
 
 @pytest.mark.parametrize(
     "names",
-    ["link,overlap,emission,bytes,beside", pytest.param("training", marks=pytest.mark.stress)],
+    ["link,overlap,emission,beside", pytest.param("training", marks=pytest.mark.stress)],
 )
 def test_every_measurement_has_its_rows_beside_their_limits(program, tmp_path, names):
-    options = ["--tiny", "--only", names, "--output", tmp_path]
+    options = ["--quick", "--only", names, "--output", tmp_path]
     ended = program(BENCHMARK, *options, device_limit=2_900_000_000)
     assert ended.returncode == 0, ended.stderr
     [table] = tmp_path.glob("gpu-emulated-*-partial.md")
@@ -32,6 +28,4 @@ def test_every_measurement_has_its_rows_beside_their_limits(program, tmp_path, n
     sections = [section for name in names.split(",") for section in SECTIONS[name]]
     assert list(dict.fromkeys(row["section"] for row in results["rows"])) == sections
     assert all(f"## {section}" in table.read_text() for section in sections)
-    crossed = [row for row in results["rows"] if row["section"].startswith("Bytes")]
-    assert all(row["ratio"]["median"] == pytest.approx(1) for row in crossed)
     assert not any("failed" in note for note in results["notes"]), results["notes"]

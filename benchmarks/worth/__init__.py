@@ -1,1 +1,0 @@
-"""The worth of repeats, and remedies beside them."""
