@@ -6,6 +6,8 @@ DEMO_ARGS ?=
 BENCH_ARGS ?=
 PEERS_ARGS ?=
 PAPER_ARGS ?=
+# yes: installs Debian packages that the C++ needs for the whole system, as root, where they are missing.
+export SYSTEM_PACKAGES ?= no
 # Which faults make faults tries; all of them if empty.
 FAULTS ?=
 # Which libraries make ecosystem tests pyecho with; all of them if empty.
@@ -43,7 +45,7 @@ help: ## Show this list
 demo: .venv/demo.stamp ## Run the demonstration; options go into DEMO_ARGS="..."
 	$(BIN)/pyecho demo $(DEMO_ARGS)
 
-test: test-cpp test-python ## Run the C++ tests, then the Python tests; on Debian installs a missing libgtest-dev where it may
+test: test-cpp test-python ## Run the C++ tests, then the Python tests; SYSTEM_PACKAGES=yes installs a missing libgtest-dev on Debian
 
 test-python: .venv/test.stamp ## Run the Python tests
 	$(PYTEST)
@@ -81,7 +83,7 @@ nightly: .venv/test.stamp ## What is left out of .ci/run (hours): stress, faults
 	done
 	sh tools/free_threaded.sh
 
-examples: .venv-examples/ready.stamp ## Build and run the examples of embedding with the installed wheel; on Debian installs libpng-dev and libjpeg-dev likewise
+examples: .venv-examples/ready.stamp ## Build and run the examples of embedding with the installed wheel; SYSTEM_PACKAGES=yes installs libpng-dev and libjpeg-dev likewise
 	@CXX="$(CXX)" sh tools/install_header.sh png.h libpng-dev
 	@CXX="$(CXX)" sh tools/install_header.sh jpeglib.h libjpeg-dev
 	$(WITH_TOOLS) cmake -S examples/embedding -B build/examples -G Ninja \

@@ -28,7 +28,7 @@ foreach(library IN ITEMS pyecho pyecho_static)
                       $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 endforeach()
 if(PYECHO_SANITIZE) # the shared one has it from pyecho_core
-  target_compile_options(pyecho_static PUBLIC -fsanitize=${PYECHO_SANITIZE})
+  target_compile_options(pyecho_static PUBLIC -fsanitize=${PYECHO_SANITIZE} -fno-sanitize-recover=all)
   target_link_options(pyecho_static PUBLIC -fsanitize=${PYECHO_SANITIZE})
 endif()
 if(NOT APPLE)

@@ -29,7 +29,7 @@ from pyecho.state.walk import MOST, Loaded, digest, is_named, is_scalar, plain, 
 
 MOST_EPOCHS = 2**63
 MOST_RANKS = 2**20
-MOST_EMPTY_PASSES = 2**28  # replaying them takes time, and no use ends it
+MOST_EMPTY_PASSES = 2**20  # replaying them takes time and memory, and no use ends it
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint32_t kUsesAtOnce = 256;
 constexpr double kMostUses = 0x1.0p36;          // where no segment ends
 constexpr double kMostAhead = 0x1.0p28;         // uses beyond those of a segment
-constexpr double kMostEmptyPasses = 0x1.0p28;   // they take time, and no use ends it
+constexpr double kMostEmptyPasses = 0x1.0p20;   // they take time and memory, and no use ends it
 constexpr std::uint64_t kMostApart = 1U << 20;  // uses between the beginnings of the streams' segments
 constexpr const char* kContradiction = "the state contradicts itself: no run comes to its position with its items";
 
@@ -242,8 +242,7 @@ bool Replay::advance(std::uint64_t uses) {
   if (plan_.diverged()) {
     throw BadState(kOtherLog);
   }
-  // A state has all decisions up to its position, so that an adaptive factor draws no more uses than it had.
-  if (outcome == Outcome::kClosed || plan_.decisions().size() > decisions_) {
+  if (outcome == Outcome::kClosed) {
     throw BadState(kContradiction);
   }
   return outcome == Outcome::kOk;
@@ -263,6 +262,10 @@ Outcome Replay::draw_until(std::uint64_t drawn) {
     // The consumer counts an iteration of so many uses with its last batch, when nothing may tell yet what follows.
     const bool over = uses_drawn_ > 0 && uses_drawn_ == plan_.config().iteration_uses;
     const Outcome outcome = over ? Outcome::kEnd : draw_batch();
+    // A state has all decisions up to its position, so that an adaptive factor draws no more uses than it had.
+    if (plan_.decisions().size() > decisions_) {
+      return Outcome::kClosed;
+    }
     if (outcome == Outcome::kOk) {
       continue;
     }

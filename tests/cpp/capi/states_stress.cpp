@@ -1,4 +1,4 @@
-// Random states and forged ones. PYECHO_STRESS=1: 1,000 and 10,000 of them, else 50 and 300.
+// Random states. PYECHO_STRESS=1: 1,000 of them, else 50. Forged ones: fuzz/load_fuzzer.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,9 +13,9 @@
 namespace pyecho::capi_tests {
 namespace {
 
-int count_of(int usual, int stress) {
+int states() {
   const char* const text = std::getenv("PYECHO_STRESS");
-  return text == nullptr || std::string(text).empty() || std::string(text) == "0" ? usual : stress;
+  return text == nullptr || std::string(text).empty() || std::string(text) == "0" ? 50 : 1000;
 }
 
 // Returns the least max_bytes that pyecho_create() accepts.
@@ -55,7 +55,7 @@ void run(pyecho_buffer* buffer, Random& random, std::uint64_t turns) {
 }
 
 TEST(StatesStress, EachLoadsIntoItsConfigurationWithTheLeastMaxBytes) {
-  for (int round = 0; round < count_of(50, 1000) && !HasFailure(); ++round) {
+  for (int round = 0; round < states() && !HasFailure(); ++round) {
     Random random(round);
     pyecho_config config = random_config(random);
     config.max_bytes = least_bytes(config);
@@ -72,65 +72,6 @@ TEST(StatesStress, EachLoadsIntoItsConfigurationWithTheLeastMaxBytes) {
       state = save(buffer);
     }
   }
-}
-
-constexpr std::uint64_t kValues[] = {0,          1,           2,           7,           60,          1U << 20U,
-                                     1ULL << 31, 1ULL << 32U, 1ULL << 40U, 1ULL << 62U, 1ULL << 63U, ~0ULL};
-
-// Changes a word to any value, or leaves some out, or has some twice. (Several such changes may make a state that is as
-// good as one of a long run, and takes as long to plan.)
-State mutated(const State& state, Random& random) {
-  return forged(state, [&](Words& words, auto) {
-    const auto at = words.begin() + static_cast<std::ptrdiff_t>(3 + below(random, words.size() - 3));
-    const auto end = at + static_cast<std::ptrdiff_t>(below(random, 1 + static_cast<std::uint64_t>(words.end() - at)));
-    switch (below(random, 6)) {
-      case 0:
-        words.erase(at, end);
-        return;
-      case 1: {
-        const Words copy(at, end);
-        words.insert(at, copy.begin(), copy.end());
-        return;
-      }
-      case 2:
-        *at += below(random, 2) == 0 ? 1 : ~0ULL;
-        return;
-      default:
-        *at = kValues[below(random, std::size(kValues))];
-    }
-  });
-}
-
-// A forged state is refused, or is one of a run that may have been.
-TEST(StatesStress, ForgedOnesEndSoonAndTheBufferGoesOn) {
-  const int states = count_of(300, 10'000);
-  constexpr int kStatesEach = 50;
-  int loaded = 0;
-  for (int round = 0; round < states / kStatesEach && !HasFailure(); ++round) {
-    SCOPED_TRACE(round);  // the seed
-    Random random(round);
-    pyecho_config config = random_config(random);
-    config.max_bytes = std::size_t{64} << 20U;
-    const Held buffer(config);
-    run(buffer, random, below(random, 12));
-    const State state = save(buffer);
-    for (int i = 0; i < kStatesEach; ++i) {
-      const State made = mutated(state, random);
-      const pyecho_status status = load(buffer, made);
-      ASSERT_TRUE(status == PYECHO_OK || status == PYECHO_BAD_STATE || status == PYECHO_INVALID) << pyecho_last_error();
-      if (status == PYECHO_OK) {
-        ++loaded;
-        run(buffer, random, 2);
-        ASSERT_EQ(load(buffer, state), PYECHO_OK) << pyecho_last_error();
-      } else {
-        const State after = save(buffer);
-        ASSERT_EQ(after.taken, state.taken);
-        // Of an adaptive factor, workers may have taken decisions further ahead.
-        ASSERT_TRUE(config.min_uses > 0 || after.bytes == state.bytes) << "the buffer has not gone on as before";
-      }
-    }
-  }
-  RecordProperty("loaded", loaded);
 }
 
 }  // namespace
