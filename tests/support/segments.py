@@ -1,5 +1,6 @@
 """Segments so short that a run of a test has many joints."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,9 +11,13 @@ from pyecho.wiring import Wiring
 def segments_of(uses: int | None) -> Iterator[None]:
     """Have loaders and buffers that are made within have segments of so many uses of a stream."""
     defaults = Wiring.__init__.__kwdefaults__
-    before = defaults["segment_uses"]
-    defaults["segment_uses"] = uses or 0
-    try:
-        yield
-    finally:
-        defaults["segment_uses"] = before
+    with _changing:
+        before = defaults["segment_uses"]
+        defaults["segment_uses"] = uses or 0
+        try:
+            yield
+        finally:
+            defaults["segment_uses"] = before
+
+
+_changing = threading.RLock()  # ranks that are threads make their loaders at the same time

@@ -20,6 +20,8 @@ def join_threads():
     gc.collect()
     for thread in threading.enumerate():
         if thread.name.startswith("pyecho"):
+            # One that is just being started is listed, and cannot be joined yet.
+            wait_until(lambda each=thread: each.is_alive() or each not in threading.enumerate())
             thread.join(LIMIT_SECONDS)
             assert not thread.is_alive(), thread
     gc.collect()
