@@ -132,7 +132,7 @@ def measure_learners(report: Report, runs: int, seed: int, fixed: bool) -> None:
 
 FEATURES, BATCH, POOL = 32, 64, 1024
 FACTORS = (1, 2, 4)
-FRESH, QUICK_FRESH = 400_000, 40_000
+FRESH, QUICK_FRESH = 400_000, 12_000
 
 
 def task(seed: int) -> Callable[[int, int], tuple[NDArray, NDArray]]:
