@@ -70,8 +70,6 @@ def results_of(
     Results are kept in ``output/runs`` as they come, so an interrupted command goes on. Once the
     file of `run` has changed, all are made again.
     """
-    from rich.progress import track
-
     source = Path(inspect.getfile(run))
     version = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
     kept = output / "runs" / f"{source.stem}-{run.__name__}-{version}.jsonl"
@@ -83,7 +81,7 @@ def results_of(
     kept.write_text("".join(line for line in lines if line.endswith("\n")))
     with kept.open("a") as file, multiprocessing.get_context("spawn").Pool(processes) as pool:
         made = pool.imap_unordered(_keyed, missing)
-        for key, result in track(made, f"{run.__name__} of {source.stem}", total=len(missing)):
+        for key, result in shown(made, f"{run.__name__} of {source.stem}", len(missing)):
             file.write(json.dumps([key, result]) + "\n")
             file.flush()
             found[key] = result
@@ -93,6 +91,14 @@ def results_of(
 def _keyed(what: tuple[Callable[..., Any], Job, str]) -> tuple[str, Any]:
     run, job, key = what
     return key, run(*job)
+
+
+def shown(items: Iterable[Any], what: str, total: int | None = None) -> Iterable[Any]:
+    """Return the items, and show on stderr how many have been taken."""
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(items, what, total=total, console=Console(stderr=True))
 
 
 def save_figure(figure: Any, path: Path) -> None:

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
-from common import finish, new_parser, new_report, sample
+from common import finish, new_parser, new_report, sample, shown
 from numpy.typing import NDArray
-from rich.progress import track
 
 import pyecho
 from pyecho.bench.report import Report
@@ -108,7 +107,7 @@ def measure_learners(report: Report, runs: int, seed: int, fixed: bool) -> None:
     """Measure coverage over so many learners."""
     rng = np.random.default_rng(seed)
     inside, identified, widths, observing, estimating = 0, 0, [], [], []
-    for _ in track(range(runs), "learners"):
+    for _ in shown(range(runs), "learners"):
         learner, worth, seconds = learned(rng, fixed)
         begun = time.perf_counter()
         estimate = worth.estimate()
@@ -133,7 +132,7 @@ def measure_learners(report: Report, runs: int, seed: int, fixed: bool) -> None:
 
 FEATURES, BATCH, POOL = 32, 64, 1024
 FACTORS = (1, 2, 4)
-FRESH, QUICK_FRESH = 400_000, 40_000
+FRESH, QUICK_FRESH = 400_000, 12_000
 
 
 def task(seed: int) -> Callable[[int, int], tuple[NDArray, NDArray]]:
@@ -210,7 +209,7 @@ def measure_training(report: Report, seed: int, fresh: int) -> None:
     """Compare estimates with what runs of fixed factors count."""
     made, watching = task(seed), (pyecho.Worth(), pyecho.Worth())
     examples, held = made(0, fresh), made(1, 4096)
-    curves = {factor: trained(examples, held, factor) for factor in track(FACTORS, "fixed factors")}
+    curves = {factor: trained(examples, held, factor) for factor in shown(FACTORS, "fixed factors")}
     trained(examples, held, changing(fresh), watching)
     for factor in FACTORS[1:]:
         section = f"a network, E({factor})"

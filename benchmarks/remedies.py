@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from common import finish, new_parser, new_report, sample
-from rich.progress import track
+from common import finish, new_parser, new_report, sample, shown
 from torch.utils.data import DataLoader
 
 import pyecho
@@ -140,7 +139,7 @@ def main() -> int:
     report = new_report("remedies", "First remedies of advise()", options, steps=options.steps)
     found: dict[str, list[Any]] = {name: [] for name in PIPELINES}
     runs = [(name, each) for _ in range(options.rounds) for name, each in PIPELINES.items()]
-    for name, pipeline in track(runs, "advise"):
+    for name, pipeline in shown(runs, "advise"):
         found[name].append(pipeline.first_remedy(options.steps).remedies[0])
     right = 0
     for name, pipeline in PIPELINES.items():

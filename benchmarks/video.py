@@ -27,8 +27,7 @@ from typing import Any
 import av
 import numpy as np
 import torch
-from common import OUTPUT, finish, new_parser, new_report, results_of, sample
-from rich.progress import track
+from common import OUTPUT, finish, new_parser, new_report, results_of, sample, shown
 from torch import nn
 
 import pyecho
@@ -233,7 +232,7 @@ def data(trained: int, tested: int) -> tuple[Videos, Videos, np.ndarray, Any]:
 def make_videos(trained: int, tested: int) -> None:
     """Write the videos that are not there."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for number in track([*range(trained), *range(TRAINED, TRAINED + tested)], "videos"):
+    for number in shown([*range(trained), *range(TRAINED, TRAINED + tested)], "videos"):
         make_video(FOLDER / f"{number}.mp4", number % SHAPES, number)
 
 
