@@ -97,6 +97,7 @@ class Link:
         self._epoch = 0
         self._number = 0
         self._before = 0  # iterations that an earlier process has taken
+        self._ends_due = 0  # ends of iterations that it has counted, which are still to come
         self._made: deque[list[Any]] = deque()  # and what it had made ahead, entries of a state
         self._tally = tally
         self.queue = _core.ObjectStage(
@@ -118,6 +119,7 @@ class Link:
         at = Position(epoch=saved.at.epoch, iterations=self._before, delivered=delivered)
         self.queue._begin(at)
         self._epoch, self._number = saved.at.epoch + taken[0], taken[1]
+        self._ends_due = max(0, self._before - taken[0])
         self._made = deque(made)
         return self._before, delivered
 
@@ -153,6 +155,10 @@ class Link:
                 over = self._upstream.at_end
                 self._epoch += 1
                 self._number = 0
+                if self._ends_due > 0:
+                    self._ends_due -= 1
+                    queue.abort(place)
+                    return True
                 queue.end_here(place, over)
                 return not over
             except (BufferExhausted, MemoryError) as error:

@@ -185,6 +185,8 @@ class Reading(Iterator[Iterator[Any]]):
             raise cannot_go_back(self._source)
         if not (self.first or self._source.native):
             self.first.extend(islice(self._rest, 1))
+            if not self.first:  # then `example` begins another pass, perhaps of the same iterator
+                self._rest = iter(())
         if self.first and self.saved.is_fresh:
             self._check_rows(self.first[0])
 
@@ -211,6 +213,11 @@ class Reading(Iterator[Iterator[Any]]):
                 self._looked = list(islice(source.read(), 1))
             held = sum(rows_of(each) if source.batched else 1 for each in saved.held)
             items = source.read_on(self._source_state)
+            if saved.at.end_is_due:
+                for _ in items:
+                    self.excess.append(1)
+                    break
+                return self._open_pass(number)
             return self._limit(items, self._index + held - self.skipped_rows)
         if saved.is_fresh:
             return shown_filling(self._open_pass(number), source, self._config, self.length)

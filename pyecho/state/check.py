@@ -162,6 +162,7 @@ def _position_of(position: Loaded, ranks: int, config: Config, *, delivered_only
     items, uses = (position[name].count_or_none() for name in ("items", "uses"))
     ended, open_items = position["ended"].of(bool), counts["open_items"]
     passes, segment = None, _segment_of(position["segment"], config)
+    end_is_due = False
     _require(position["passes"].value is not None or segment == Segment(), "segment")
     if position["passes"].value is not None:
         passes = _passes_of(position["passes"], config)
@@ -169,6 +170,9 @@ def _position_of(position: Loaded, ranks: int, config: Config, *, delivered_only
         _require(total <= MOST and not (ended and open_items), "passes")
         longest = max([open_items, *(each for _, each in passes)])
         _require(longest <= (MOST if items is None or uses is None else items), "passes")
+        over = sum(count for count, _ in passes) + (0 if segment is None else segment[0])
+        if config.steps_per_epoch is None and open_items and counts["iterations"] == over + 1:
+            passes, counts["open_items"], end_is_due = [*passes, (1, open_items)], 0, True
     _require((uses is not None) == (config.bounded and config.steps_per_epoch is None), "uses")
     if uses is not None:
         uses, rest = divmod(uses * ranks, config.wiring.ranks)
@@ -182,6 +186,7 @@ def _position_of(position: Loaded, ranks: int, config: Config, *, delivered_only
         segment=segment,
         passes=passes,
         ended=ended,
+        end_is_due=end_is_due,
         decisions=decisions,
         min_rows=config.batch_size or 1 if delivered_only else 1,
         **counts,

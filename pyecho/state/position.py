@@ -81,6 +81,7 @@ class Position:
     passes: list[tuple[int, int]] | None = field(default_factory=list)
     open_items: int = 0
     ended: bool = False
+    end_is_due: bool = False  # the consumer knew by counting that the last pass is over
     decisions: Any = field(default_factory=lambda: np.empty(0, np.int32))
 
     @classmethod
@@ -193,9 +194,8 @@ class Snapshot:
     @property
     def taken(self) -> tuple[int, int]:
         """Iterations that the consumer has taken, and batches of the next one."""
-        # The last link has the least: the consumer takes from there.
         at = (self.at.iterations, self.at.delivered)
-        return min([at, *(link[:2] for link in self.links.values())])
+        return [at, *(link[:2] for link in self.links.values())][-1]  # the last link is theirs
 
     @property
     def is_empty(self) -> bool:
@@ -272,7 +272,7 @@ def with_ends(items: list[Any], queue: dict[str, Any], iterations: int) -> list[
     ahead = Position.of_input(queue).passes_ended - iterations
     last_first = chain.from_iterable(repeat(length, count) for count, length in reversed(passes))
     index, end = len(items) - queue["open_items"], LAST_END if queue["ended"] else END
-    for length in islice(last_first, ahead):
+    for length in islice(last_first, max(0, ahead)):
         items.insert(index, [end])
         index, end = index - length, END
     return items

@@ -302,3 +302,18 @@ def test_persistent_workers_end_with_the_loader():
     assert len(multiprocessing.active_children()) == before + 2
     loader.close()
     assert len(multiprocessing.active_children()) == before
+
+
+def test_state_at_the_end_of_a_pass_goes_on_with_workers_that_serve_all_passes():
+    def loader():
+        options = {"num_workers": 1, "persistent_workers": True, "shuffle": True}
+        source = DataLoader(torch.arange(16), 8, **options)
+        options = {"batch_size": 4, "unbatch": True, "shuffle_buffer": 1, "threads": 0}
+        return pyecho.torch.EchoLoader(source, 1, **options)
+
+    first, second = loader(), loader()
+    batches = iter(first)
+    for _ in range(3):
+        next(batches)
+    second.load_state_dict(first.state_dict())
+    assert [batch.tolist() for batch in second] == [batch.tolist() for batch in batches]

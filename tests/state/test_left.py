@@ -60,3 +60,51 @@ def test_state_after_the_last_step_goes_on_though_no_item_follows_yet(factor, pa
         assert sum(1 for _ in itertools.islice(first, 6)) == 6
         second.load_state_dict(first.state_dict(payload=payload))
         assert sum(1 for _ in second) == 6
+
+
+class GoesOn:
+    """Goes on by a state of its own."""
+
+    def __init__(self):
+        self.at = 0
+
+    def __len__(self):
+        return 14
+
+    def __iter__(self):
+        while self.at < 14:
+            self.at += 1
+            yield float(self.at - 1)
+        self.at = 0
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
+@pytest.mark.parametrize("payload", [True, False])
+@pytest.mark.parametrize("augment", [None, lambda batch, rng: batch])
+@pytest.mark.parametrize("threads", [0, None])
+@pytest.mark.parametrize("source", [Rows, GoesOn])
+def test_state_after_a_break_on_the_last_batch_of_a_pass_is_the_next_one(
+    source, threads, augment, payload
+):
+    def loader():
+        options = {"shuffle_buffer": 1, "epochs": 3, "threads": threads, "augment": augment}
+        return pyecho.EchoLoader(source(), 1, batch_size=2, **options)
+
+    whole = loader()
+    passes = [[batch.tolist() for batch in whole] for _ in range(3)]
+    for number in range(2):
+        left = loader()
+        for _ in range(number):
+            for batch in left:
+                del batch
+        for _ in zip(range(len(passes[0])), left, strict=False):  # and no more
+            pass
+        resumed = loader()
+        resumed.load_state_dict(left.state_dict(payload=payload or source is GoesOn))
+        for wanted in passes[number + 1 :]:
+            assert [batch.tolist() for batch in resumed] == wanted
