@@ -118,35 +118,6 @@ def test_workers_know_the_epoch_and_draw_the_same_numbers_whatever_their_number(
     assert [plain(each) for each in resumed] == epochs[0][1:]
 
 
-CASES = {
-    "examples": (Named(), BATCHES | {"shuffle": True}),
-    "more made ahead": (Rows(), {"batch_size": 4, "prefetch": 9, "shuffle_buffer": 8}),
-    "augmented": (Rows(), BATCHES | {"augment": lambda batch, rng: batch}),
-    "batch echoing": (Named(), {"shuffle_buffer": 5, "shuffle": True}),
-    "split batches": (Batches(), {"batch_size": 7, "unbatch": True}),
-    "flowing": (Rows(), BATCHES | {"epochs": 2}),
-}
-
-
-@pytest.mark.parametrize("payload", [True, False])
-@pytest.mark.parametrize(("dataset", "options"), CASES.values(), ids=CASES)
-def test_states_of_states_go_on_with_any_number_of_workers(dataset, options, payload):
-    whole = pyecho.EchoLoader(dataset, 2, **options)
-    expected = [[plain(batch) for batch in whole] for _ in range(2)]
-    state, found = None, []
-    for number in (2, 0, 1, 3):
-        with pyecho.EchoLoader(dataset, 2, num_workers=number, **options) as loader:
-            if state is not None:
-                loader.load_state_dict(state)
-            batches = iter(loader)
-            found += [plain(next(batches)) for _ in range(3)]
-            state = loader.state_dict(payload=payload)
-            next(batches)
-    last = pyecho.EchoLoader(dataset, 2, num_workers=2, workers="thread", **options)
-    last.load_state_dict(state)
-    assert [found + [plain(batch) for batch in last], [plain(batch) for batch in last]] == expected
-
-
 def test_adaptive_factor_gives_every_item_its_least_uses():
     options = {"factor": pyecho.Adaptive(4), "num_workers": 2, "unique_in_batch": False}
     [batches] = emitted(Slow(), 1, **BATCHES, **options)
