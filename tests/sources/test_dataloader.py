@@ -1,7 +1,6 @@
 """A DataLoader over a map-style dataset goes on where it was, whatever the seed of the process."""
 
 import copy
-import io
 import itertools
 import multiprocessing
 
@@ -188,19 +187,6 @@ def test_order_of_a_state_needs_such_a_source():
     other.load_state_dict(loader.state_dict(payload=False))
     with pytest.raises(pyecho.CheckpointError, match="order of a DataLoader over a map-style"):
         next(iter(other))
-
-
-@pytest.mark.parametrize("payload", [True, False])
-def test_state_with_a_generator_can_be_in_a_file_of_plain_data(payload):
-    _, loader = loader_of(with_own_generator, 1, {})
-    batches, file = iter(loader), io.BytesIO()
-    next(batches)
-    torch.save(loader.state_dict(payload=payload), file)
-    expected = list(map(plain, batches))
-    _, other = loader_of(with_own_generator, 2, {})
-    file.seek(0)
-    other.load_state_dict(torch.load(file, weights_only=True))
-    assert list(map(plain, other)) == expected
 
 
 def test_damaged_states_of_generators_are_refused():
