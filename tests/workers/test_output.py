@@ -12,16 +12,9 @@ import pyecho.torch
 
 BATCHES = {"batch_size": 8}
 CONFIGURATIONS = {
-    "examples": BATCHES,
     "shuffled": BATCHES | {"shuffle": True},
-    "threads=0": BATCHES | {"threads": 0},
     "shards": BATCHES | {"shards": 2, "shuffle": True},
-    "pad_last": BATCHES | {"pad_last": True},
-    "epochs": BATCHES | {"epochs": 2},
-    "steps": BATCHES | {"steps_per_epoch": 9},
-    "unique": BATCHES | {"unique_in_batch": True, "shuffle_buffer": 20},
     "sampler": BATCHES | {"sampler": [3, 1, 4, 1, 5, 9, 2, 6] * 5},
-    "collated": BATCHES | {"collate_fn": len},
     "augmented": BATCHES | {"augment": lambda batch, rng: (batch, rng.random())},
     "progress": BATCHES | {"progress": True},
     "batch echoing": {"shuffle_buffer": 5},
