@@ -170,7 +170,7 @@ def _position_of(position: Loaded, ranks: int, config: Config, *, delivered_only
         _require(total <= MOST and not (ended and open_items), "passes")
         longest = max([open_items, *(each for _, each in passes)])
         _require(longest <= (MOST if items is None or uses is None else items), "passes")
-        over = sum(count for count, _ in passes) + (0 if segment is None else segment[0])
+        over = sum(count for count, _ in passes) + segment.passes
         if config.steps_per_epoch is None and open_items and counts["iterations"] == over + 1:
             passes, counts["open_items"], end_is_due = [*passes, (1, open_items)], 0, True
     _require((uses is not None) == (config.bounded and config.steps_per_epoch is None), "uses")

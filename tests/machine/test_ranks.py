@@ -32,14 +32,14 @@ class Run:
     Parameters
     ----------
     lengths
-        Items of each rank; or of all ranks together, which may be any number of ranks with shards.
+        Items of each rank; or the items of all together, which are dealt to any number of ranks.
     arrivals
         Of each rank, with an adaptive factor: items that come before each batch, over and over.
     """
 
     def __init__(
         self,
-        lengths: list[int],
+        lengths: int | list[int],
         factor: Any,
         *,
         arrivals: tuple[tuple[int, ...], ...] = (),
@@ -47,7 +47,9 @@ class Run:
         segment_uses: int | None = None,
         **options: Any,
     ) -> None:
-        self.lengths, self.factor, self.options = lengths, factor, options
+        self.dealt = isinstance(lengths, int)
+        self.lengths = [lengths] if isinstance(lengths, int) else lengths
+        self.factor, self.options = factor, options
         self.arrivals, self.source, self.segment_uses = arrivals, source, segment_uses
 
     def __repr__(self) -> str:
@@ -55,17 +57,18 @@ class Run:
         given["segment_uses"] = self.segment_uses
         given = {name: value for name, value in given.items() if value and value != "array"}
         shown = "".join(f", {name}={value!r}" for name, value in given.items())
-        return f"Run({self.lengths}, {self.factor}{shown})"
+        lengths = self.lengths[0] if self.dealt else self.lengths
+        return f"Run({lengths}, {self.factor}{shown})"
 
     @property
     def ranks(self) -> int | None:
         """None: any number."""
-        return None if self.options.get("shards") else len(self.lengths)
+        return None if self.dealt else len(self.lengths)
 
     def loader(self, member: Member, threads: int | None) -> Any:
         rank, ranks = member.rank, member.size
         options, factor = dict(self.options), self.factor
-        if self.ranks is None:
+        if self.dealt:
             items = range(self.lengths[0])[rank::ranks]
             options |= {"batch_size": BATCH // ranks, "shuffle_buffer": POOL // ranks}
         else:
@@ -79,7 +82,7 @@ class Run:
 
     def expected(self, rank: int, ranks: int) -> list[Any]:
         """Return the batches of a rank; None at the end of each epoch."""
-        if self.ranks is not None:
+        if not self.dealt:
             flow = self._flow(rank, 1000 * rank)
             return list(chain.from_iterable([*batches, None] for batches in flow))
         whole = chain.from_iterable([*batches, None] for batches in self._flow(0, 0))
@@ -101,7 +104,7 @@ class Run:
                 plan["uses"] = model.uses_of_longest(
                     max(self.lengths),
                     self.factor,
-                    streams=options.get("shards", 1),
+                    streams=options.get("shards", len(self.lengths)) // len(self.lengths),
                     batch_size=plan["batch_size"],
                     pad_last=options.get("pad_last", False),
                 )
@@ -141,11 +144,18 @@ def runs(draw: Any) -> Run:
     if factor != "adaptive" and draw(st.booleans()):
         length = draw(st.integers(SHARDS, 120))
         length = length // SHARDS * SHARDS if flows else length
-        return Run([length], factor, shards=SHARDS, segment_uses=segment_uses, **options)
-    lengths = draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
+        return Run(length, factor, shards=SHARDS, segment_uses=segment_uses, **options)
+    streams = draw(st.sampled_from([1, 2, 3]))  # of a rank
+    lengths = draw(st.lists(st.integers(streams, 40), min_size=1, max_size=4))
     options |= {"batch_size": draw(st.integers(1, 6)), "shuffle_buffer": draw(st.integers(6, 20))}
     source = draw(st.sampled_from(["array", "told"]))
     if factor != "adaptive":
+        if streams > 1 or draw(st.booleans()):
+            options["shards"] = streams * len(lengths)
+        if flows:  # as many in each stream
+            lengths = [length // streams * streams for length in lengths]
+        if "steps_per_epoch" in options:
+            options["steps_per_epoch"] *= streams
         return Run(lengths, factor, source=source, segment_uses=segment_uses, **options)
     factor = Adaptive(draw(st.integers(1, 6)), max_age=draw(st.sampled_from([None, 2, 9])))
     come = st.lists(st.integers(0, 5), min_size=1, max_size=3).map(tuple)
@@ -202,7 +212,9 @@ class Ranks(RuleBasedStateMachine):
                     with pytest.raises(CheckpointError, match="rank"):
                         loader.load_state_dict(states[member.rank - 1])
                 state = states[member.rank % len(states)]
-                if state is not None:
+                if state is None:
+                    assert len(loader) == self.run.expected(member.rank, ranks).index(None)
+                else:
                     loader.load_state_dict(state)
                 taken: list[Any] = []
                 wanted = len(expected[0])

@@ -71,42 +71,6 @@ def test_ops_draw_by_the_number_of_the_use():
             np.testing.assert_array_equal(row, wanted)
 
 
-@pytest.mark.parametrize("options", [{}, {"unique_in_batch": True}, {"epochs": 2}, {"factor": 1}])
-def test_threads_do_not_matter(options):
-    wanted = rows_of(loader_of(threads=0, **options))
-    for threads in (1, 2, 4):
-        assert same(rows_of(loader_of(threads=threads, **options)), wanted)
-
-
-@pytest.mark.parametrize("threads", [0, 2])
-@pytest.mark.parametrize("payload", [True, False])
-@pytest.mark.parametrize("options", [{}, {"unique_in_batch": True}, {"steps_per_epoch": 5}])
-def test_states_of_states_go_on_with_the_same_draws(threads, payload, options):
-    wanted = rows_of(loader_of(threads=0, **options))
-    for cut in (1, 3, 5):
-        loader, found = loader_of(threads=threads, **options), []
-        for _ in range(2):
-            iterator = iter(loader)
-            for _ in range(cut):
-                try:
-                    batch, info = next(iterator)
-                except StopIteration:
-                    break
-                found += [
-                    (row.copy(), int(index), int(use))
-                    for row, index, use in zip(
-                        batch["image"], info.source_index, info.use, strict=True
-                    )
-                ]
-            state = loader.state_dict(payload=payload)
-            loader.close()
-            loader = loader_of(threads=2 - threads, **options)
-            loader.load_state_dict(state)
-        if len(found) < len(wanted):
-            found += rows_of(loader)
-        assert same(found, wanted)
-
-
 @pytest.mark.parametrize("size", [2, 3, 6])
 def test_any_number_of_ranks_draws_alike(size):
     def of_world(size):

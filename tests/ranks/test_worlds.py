@@ -1,131 +1,30 @@
 """Several ranks: equally many batches, every item used, one message an epoch."""
 
-import os
 from collections import Counter
 from itertools import chain
-from typing import NamedTuple
 
 import numpy as np
 import pytest
-import reference_model as model
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from native import Numbers
-from worlds import Told, Unsized, loader_of, numbers_of, run_world
+from worlds import Unsized, loader_of, numbers_of, run_world
 
 from pyecho import Adaptive
 
 pytestmark = pytest.mark.filterwarnings("ignore:the .* items of the source, used")
 
-STRESS = os.environ.get("PYECHO_STRESS", "") not in ("", "0")
-SOURCES = {"array": np.array, "list": list, "told": Told, "unsized": Unsized}
 
-
-class Setting(NamedTuple):
-    """A world: items on each rank, their kind, and the options of all loaders."""
-
-    lengths: list[int]
-    kind: str
-    options: dict
-
-    @property
-    def streams(self):
-        """Streams of a rank."""
-        return (self.options.get("shards") or len(self.lengths)) // len(self.lengths)
-
-    @property
-    def uses(self):
-        """Uses of a pass of each rank."""
-        return model.uses_of_longest(
-            max(self.lengths),
-            self.options["factor"],
-            streams=self.streams,
-            batch_size=self.options["batch_size"] or 1,
-            pad_last="pad_last" in self.options,
-        )
-
-    def loader(self, member, **more):
-        """Return the loader of a rank."""
-        source = SOURCES[self.kind](numbers_of(member.rank, self.lengths[member.rank]))
-        return loader_of(member, source, with_info=True, **self.options | more)
-
-
-@st.composite
-def worlds(draw):
-    """Worlds with a length of every source, or with steps_per_epoch."""
-    ranks = draw(st.integers(2, 6))
-    streams = draw(st.sampled_from([None, None, 1, 2, 3]))
-    least = streams or 1
-    lengths = draw(st.lists(st.integers(least, 70), min_size=ranks, max_size=ranks))
-    batch_size = draw(st.one_of(st.none(), st.integers(1, 12)))
-    options = {
-        "factor": draw(st.sampled_from([1, 2, 3.5, 1.25])),
-        "batch_size": batch_size,
-        "shuffle_buffer": draw(st.integers(least, 60)),
-        "seed": draw(st.integers(0, 99)),
-        "threads": draw(st.sampled_from([None, 0, 2])),
-        "shards": streams and streams * ranks,
-    }
-    ending = draw(st.sampled_from(["", "", "pad_last", "drop_last", "epochs", "steps_per_epoch"]))
-    kinds = ["array", "list", "told"]
-    if ending.endswith("last") and batch_size is not None:
-        options[ending] = True
-    elif ending in ("epochs", "steps_per_epoch"):
-        options[ending] = draw(st.integers(1, 3)) * (least if ending == "steps_per_epoch" else 1)
-        lengths = [length // least * least for length in lengths]  # as many in each stream
-    if ending == "steps_per_epoch" and least == 1:
-        kinds.append("unsized")
-    return Setting(lengths, draw(st.sampled_from(kinds)), options)
-
-
-def expected(setting, rank, epochs):
-    """Return the batches of each epoch of a rank that the model says."""
-    options = {name: setting.options.get(name) for name in ("factor", "seed", "shards")}
-    options |= {"capacity": setting.options["shuffle_buffer"], "uses": setting.uses}
-    options |= {"batch_size": setting.options["batch_size"] or 1, "rank": rank}
-    options |= {"ranks": len(setting.lengths), "drop_last": "drop_last" in setting.options}
-    made = []
-    while len(made) < epochs:
-        passes = [setting.lengths[rank]] * max(1, setting.options.get("epochs", 1) - len(made))
-        made += model.iterations(passes, epoch=len(made), **options)
-    return made[:epochs]
-
-
-@settings(max_examples=3000 if STRESS else 100)
-@given(setting=worlds())
-def test_ranks_have_equally_many_batches_and_use_all_their_items(setting):
-    epochs, options = 3, setting.options
-    steps, rows = options.get("steps_per_epoch"), options["batch_size"] or 1
-    whole = setting.uses // rows if "drop_last" in options else -(-setting.uses // rows)
-    batches = steps or whole
-
+@pytest.mark.parametrize(
+    ("options", "begun"), [({}, 3), ({"epochs": 3}, 1), ({"steps_per_epoch": 4}, 1)]
+)
+def test_ranks_send_one_message_when_they_are_made_and_one_when_passes_begin(options, begun):
     def rank_does(member):
-        with setting.loader(member) as loader:
-            assert len(loader) == batches
-            made = []
-            for _ in range(epochs):
-                made.append([])
-                for batch, info in loader:
-                    items, uses = info.source_index.tolist(), info.use.tolist()
-                    values = np.atleast_1d(np.array(batch)).tolist()
-                    assert values == [1000 * member.rank + item for item in items]
-                    made[-1].append(list(map(model.Use, items, uses)))
-            return made
+        items = numbers_of(member.rank, (40, 25)[member.rank])
+        with loader_of(member, np.array(items), 2, batch_size=4, **options) as loader:
+            return [sum(1 for _ in loader) for _ in range(3)]
 
-    results, world = run_world(len(setting.lengths), rank_does)
-    for rank, (length, made) in enumerate(zip(setting.lengths, results, strict=True)):
-        assert [len(epoch) for epoch in made] == [batches] * epochs
-        if steps is None:
-            assert made == expected(setting, rank, epochs)
-        if not options.keys() & {"steps_per_epoch", "drop_last", "epochs"}:
-            counts = Counter(use.item for use in chain(*made[0]))
-            assert counts.total() == setting.uses
-            assert set(counts) == set(range(length))
-            if setting.streams == 1:
-                each = setting.uses // length
-                assert set(counts.values()) <= {each, each + 1}
-    begun = 1 if steps else -(-epochs // options.get("epochs", 1))
-    assert 1 + begun <= len(world.messages[0]) <= 1 + epochs
+    results, world = run_world(2, rank_does)
+    assert results[0] == results[1]
+    assert [len(sent) for sent in world.messages] == [1 + begun] * 2
     assert len({len(message) for sent in world.messages for message in sent}) == 1
 
 

@@ -1,19 +1,13 @@
 """A DataLoader over a map-style dataset goes on where it was, whatever the seed of the process."""
 
 import copy
-import io
 import itertools
 import multiprocessing
-import os
-import pickle
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from segments import segments_of
-from torch.utils.data import DataLoader, RandomSampler, WeightedRandomSampler
+from torch.utils.data import DataLoader
 
 import pyecho
 import pyecho.torch
@@ -21,7 +15,6 @@ from pyecho.source.dataloader import owned
 from pyecho.state.walk import digest
 
 ITEMS = 53
-CHAINS = 2000 if os.environ.get("PYECHO_STRESS", "") not in ("", "0") else 30
 
 
 class Rows:
@@ -42,22 +35,9 @@ def shuffled(dataset, **more):
     return DataLoader(dataset, batch_size=5, shuffle=True, **more)
 
 
-def weighted(dataset, **more):
-    return DataLoader(dataset, batch_size=5, sampler=WeightedRandomSampler([1.0] * ITEMS, ITEMS))
-
-
 def with_own_generator(dataset, **more):
     generator = torch.Generator().manual_seed(torch.initial_seed())
     return DataLoader(dataset, batch_size=5, shuffle=True, generator=generator, **more)
-
-
-def batches_of_lists(dataset, **more):
-    lists = [[*range(3)], [*range(3, 30)], [*range(30, ITEMS)]]
-    return DataLoader(dataset, batch_sampler=lists, **more)
-
-
-def single(dataset, **more):
-    return DataLoader(dataset, batch_size=None, sampler=RandomSampler(dataset), **more)
 
 
 OPTIONS = {
@@ -83,55 +63,6 @@ def plain(emission):
 
 def epochs(loader, count=3):
     return [[plain(each) for each in loader] for _ in range(count)]
-
-
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-@pytest.mark.parametrize("make", [shuffled, weighted, with_own_generator, batches_of_lists, single])
-def test_resume_with_another_seed_is_exact(make, options):
-    if make is single and "unbatch" in options:
-        options = {**options, "unbatch": False}
-    _, loader = loader_of(make, 1, options)
-    expected = epochs(loader)
-    for payload, (epoch, taken) in itertools.product([True, False], [(0, 1), (0, 5), (1, 4)]):
-        _, loader = loader_of(make, 1, options)
-        for _ in range(epoch):
-            list(map(plain, loader))
-        found = list(map(plain, itertools.islice(loader, taken)))
-        state = pickle.loads(pickle.dumps(loader.state_dict(payload=payload)))
-        loader.close()
-        _, other = loader_of(make, 99, options)
-        other.load_state_dict(state)
-        assert [found + list(map(plain, other)), *epochs(other, 2 - epoch)] == expected[epoch:]
-
-
-@given(
-    make=st.sampled_from([shuffled, weighted, with_own_generator]),
-    options=st.sampled_from(list(OPTIONS.values())),
-    factor=st.sampled_from([1, 2, 2.5]),
-    stops=st.lists(st.tuples(st.integers(1, 25), st.booleans()), max_size=5),
-    segment_uses=st.sampled_from([None, 20, 60]),
-)
-@settings(max_examples=CHAINS, deadline=None)
-def test_chain_of_resumes_is_the_run(make, options, factor, stops, segment_uses):
-    def loader(seed):
-        torch.manual_seed(seed)
-        with segments_of(segment_uses):
-            return pyecho.torch.EchoLoader(make(Rows()), factor, with_info=True, **options)
-
-    running = loader(0)
-    expected = list(itertools.chain.from_iterable(epochs(running)))
-    running, found, epoch, seed = loader(0), [], 0, 0
-    for count, payload in stops:
-        for emission in itertools.islice(running, count):
-            found.append(plain(emission))
-        state, seed = running.state_dict(payload=payload), seed + 1
-        running.close()
-        running = loader(seed)
-        running.load_state_dict(state)
-        epoch = state["epoch"]
-    found += [plain(each) for _ in range(epoch, 3) for each in running]
-    running.close()
-    assert found[: len(expected)] == expected
 
 
 def test_look_at_a_pass_that_has_ended_moves_no_generator_of_the_user():
@@ -256,19 +187,6 @@ def test_order_of_a_state_needs_such_a_source():
     other.load_state_dict(loader.state_dict(payload=False))
     with pytest.raises(pyecho.CheckpointError, match="order of a DataLoader over a map-style"):
         next(iter(other))
-
-
-@pytest.mark.parametrize("payload", [True, False])
-def test_state_with_a_generator_can_be_in_a_file_of_plain_data(payload):
-    _, loader = loader_of(with_own_generator, 1, {})
-    batches, file = iter(loader), io.BytesIO()
-    next(batches)
-    torch.save(loader.state_dict(payload=payload), file)
-    expected = list(map(plain, batches))
-    _, other = loader_of(with_own_generator, 2, {})
-    file.seek(0)
-    other.load_state_dict(torch.load(file, weights_only=True))
-    assert list(map(plain, other)) == expected
 
 
 def test_damaged_states_of_generators_are_refused():

@@ -15,7 +15,7 @@ from torch.utils.data import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
-from worked import Batches, Named, Rows, emitted, plain
+from worked import Batches, Rows, emitted, plain
 from worlds import loader_of, run_world
 
 import pyecho
@@ -147,29 +147,6 @@ def test_samplers_of_torch_draw_by_seed_and_epoch_and_leave_the_global_generator
     assert epochs == order_of(Rows(), 2, sampler=sampler)
     assert epochs[0] != epochs[1]
     assert epochs[0] != order_of(Rows(), sampler=sampler, seed=1)[0]
-
-
-@pytest.mark.parametrize("payload", [True, False])
-@pytest.mark.parametrize(
-    "order",
-    [{"shuffle": True}, {"sampler": RANDOM["with replacement"]}],
-    ids=["shuffle", "sampler"],
-)
-@pytest.mark.parametrize("source", [Named(), COLUMN], ids=["dataset", "array"])
-def test_state_goes_on_within_the_order(source, order, payload):
-    def loader():
-        return pyecho.EchoLoader(source, 2, batch_size=8, **order)
-
-    whole = loader()
-    expected = [list(map(plain, whole)) for _ in range(2)]
-    for taken in (1, 7, len(expected[0]) - 1):
-        first = loader()
-        batches = iter(first)
-        for _ in range(taken):
-            next(batches)
-        second = loader()
-        second.load_state_dict(first.state_dict(payload=payload))
-        assert [list(map(plain, second)) for _ in range(2)] == [expected[0][taken:], expected[1]]
 
 
 def test_state_is_refused_with_another_order():

@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
 
 import pyecho
@@ -123,14 +121,6 @@ def test_samplers_that_draw_from_torch_resume_exactly(permutation, source, paylo
     make = echoed(source, permutation, num_workers=workers)
     state, rest = state_after(make, 1, 17, payload)
     assert rest_of(make, 2, state) == rest
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 99), stop=st.integers(1, 50), payload=st.booleans())
-def test_any_stop_of_such_a_sampler_is_exact(seed, stop, payload):
-    make = echoed(over_sampler, by_torch_later)
-    state, rest = state_after(make, seed, stop, payload)
-    assert rest_of(make, seed + 1, state) == rest
 
 
 @pytest.mark.parametrize("payload", [True, False])

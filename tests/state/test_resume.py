@@ -85,6 +85,18 @@ def test_iterator_that_was_read_from_cannot_go_back():
         consumer.loader.load_state_dict(consumer.loader.state_dict())
 
 
+@pytest.mark.parametrize("options", [{"steps_per_epoch": 4}, {"epochs": 3}], ids=str)
+def test_state_at_the_end_of_a_pass_goes_on_with_the_next_one(options):
+    def loader():
+        return pyecho.EchoLoader(StaysAtItsEnd(2), 1, threads=0, with_info=True, **options)
+
+    whole = Consumer(loader()).take_all(2)
+    for stop in range(len(whole)):
+        consumer = Consumer(loader())
+        taken = consumer.take(stop)
+        assert taken + consumer.moved_to(loader()).take(len(whole) - stop) == whole, stop
+
+
 def test_state_that_must_be_told_something_is_not_asked_for():
     class Told(list):  # as MosaicML's StreamingDataset, which counts on its user
         def __iter__(self):

@@ -12,16 +12,9 @@ import pyecho.torch
 
 BATCHES = {"batch_size": 8}
 CONFIGURATIONS = {
-    "examples": BATCHES,
     "shuffled": BATCHES | {"shuffle": True},
-    "threads=0": BATCHES | {"threads": 0},
     "shards": BATCHES | {"shards": 2, "shuffle": True},
-    "pad_last": BATCHES | {"pad_last": True},
-    "epochs": BATCHES | {"epochs": 2},
-    "steps": BATCHES | {"steps_per_epoch": 9},
-    "unique": BATCHES | {"unique_in_batch": True, "shuffle_buffer": 20},
     "sampler": BATCHES | {"sampler": [3, 1, 4, 1, 5, 9, 2, 6] * 5},
-    "collated": BATCHES | {"collate_fn": len},
     "augmented": BATCHES | {"augment": lambda batch, rng: (batch, rng.random())},
     "progress": BATCHES | {"progress": True},
     "batch echoing": {"shuffle_buffer": 5},
@@ -116,35 +109,6 @@ def test_workers_know_the_epoch_and_draw_the_same_numbers_whatever_their_number(
     resumed = pyecho.EchoLoader(Told(), 2, num_workers=1, shuffle=True, with_info=True, **BATCHES)
     resumed.load_state_dict(again.state_dict(payload=False))
     assert [plain(each) for each in resumed] == epochs[0][1:]
-
-
-CASES = {
-    "examples": (Named(), BATCHES | {"shuffle": True}),
-    "more made ahead": (Rows(), {"batch_size": 4, "prefetch": 9, "shuffle_buffer": 8}),
-    "augmented": (Rows(), BATCHES | {"augment": lambda batch, rng: batch}),
-    "batch echoing": (Named(), {"shuffle_buffer": 5, "shuffle": True}),
-    "split batches": (Batches(), {"batch_size": 7, "unbatch": True}),
-    "flowing": (Rows(), BATCHES | {"epochs": 2}),
-}
-
-
-@pytest.mark.parametrize("payload", [True, False])
-@pytest.mark.parametrize(("dataset", "options"), CASES.values(), ids=CASES)
-def test_states_of_states_go_on_with_any_number_of_workers(dataset, options, payload):
-    whole = pyecho.EchoLoader(dataset, 2, **options)
-    expected = [[plain(batch) for batch in whole] for _ in range(2)]
-    state, found = None, []
-    for number in (2, 0, 1, 3):
-        with pyecho.EchoLoader(dataset, 2, num_workers=number, **options) as loader:
-            if state is not None:
-                loader.load_state_dict(state)
-            batches = iter(loader)
-            found += [plain(next(batches)) for _ in range(3)]
-            state = loader.state_dict(payload=payload)
-            next(batches)
-    last = pyecho.EchoLoader(dataset, 2, num_workers=2, workers="thread", **options)
-    last.load_state_dict(state)
-    assert [found + [plain(batch) for batch in last], [plain(batch) for batch in last]] == expected
 
 
 def test_adaptive_factor_gives_every_item_its_least_uses():
