@@ -35,7 +35,7 @@ NO_ASLR := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(u
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test check faults nightly test-cpp test-cpp-rest test-python test-cuda test-cuda-all test-wheel test-aarch64 examples ecosystem wheels docs \
+.PHONY: help demo test check faults fuzz nightly test-cpp test-cpp-rest test-python test-cuda test-cuda-all test-wheel test-aarch64 examples ecosystem wheels docs \
   sanitize lint style tidy format bench peers paper paper-full clean gtest
 .DELETE_ON_ERROR:
 
@@ -75,6 +75,7 @@ faults: gtest .venv/test.stamp ## Put each fault of tests/faults.toml into a cop
 
 nightly: .venv/test.stamp ## What is left out of .ci/run (hours): stress, faults, speed, all emulated schedules, other libraries, Pythons and processors
 	PYECHO_STRESS=1 $(MAKE) test test-cuda-all
+	$(MAKE) fuzz
 	$(MAKE) faults
 	$(MAKE) ecosystem test-aarch64
 	$(BIN)/python benchmarks/gate.py
@@ -117,6 +118,10 @@ test-aarch64: .venv/tools.stamp ## Compile the C++ tests for aarch64 and run the
 
 docs: .venv-docs/ready.stamp ## Make HTML of docs/, with an API reference, in build/docs
 	.venv-docs/bin/sphinx-build -q -W --keep-going docs build/docs
+
+fuzz: gtest .venv/tools.stamp ## Load a million changed states with pyecho_load() under the address and undefined sanitizers (an hour)
+	$(call build_cpp,asan-ubsan,,--target pyecho_load_fuzzer)
+	PYECHO_FUZZ_RUNS=1000000 PYECHO_FUZZ_SEED=$$(date +%j) build/asan-ubsan/tests/cpp/pyecho_load_fuzzer
 
 sanitize: sanitize-asan-ubsan sanitize-tsan ## Run the C++ tests under the address, undefined and thread sanitizers
 

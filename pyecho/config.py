@@ -15,6 +15,7 @@ from pyecho.adaptive import Adaptive
 from pyecho.checked import MAX_USES, checked_factor
 from pyecho.items.programs import Ops, checked_ops
 from pyecho.items.ragged import Fields, checked_fields
+from pyecho.state.walk import MOST
 from pyecho.wiring import Wiring, bounded, check_fields, flag
 
 if TYPE_CHECKING:
@@ -263,6 +264,11 @@ class Config:
 
     def uses_of(self, items: int) -> int:
         """Return the uses of a pass of this many items, equally many in each stream."""
+        if items * self.most_uses > MOST:
+            raise ConfigError(
+                f"a pass of {items} items, {self.most_uses} times each, has more than the {MOST} "
+                "uses that are counted; lower factor, or the source's len()"
+            )
         uses = uses_of_pass(-(-items // self.streams), self.most_uses) * self.streams
         unit = math.lcm(self.batch_size or 1, self.streams) if self.pad_last else 1
         return -(-uses // unit) * unit

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
 #include <new>
 
 #include "bindings/errors.hpp"
@@ -59,12 +58,7 @@ std::vector<std::uint64_t> shape_in(const py::dict& shapes, const LeafSpec& leaf
     raise(errors().config_error, leaf.path + ": reserve() needs shapes={'" + leaf.name + "': ...} for a " +
                                      leaf.described + ", got " + std::string(py::repr(given)));
   }
-  std::size_t size_bytes = leaf.variable.element_bytes;
-  for (const npy_intp extent : shape) {
-    if (__builtin_mul_overflow(size_bytes, static_cast<std::size_t>(extent), &size_bytes)) {
-      size_bytes = std::numeric_limits<std::size_t>::max();
-    }
-  }
+  const std::size_t size_bytes = bytes_of_array(leaf.variable.element_bytes, shape);
   if (size_bytes > leaf.variable.max_bytes) {
     raise(errors().spec_mismatch, leaf.path + ": a shape of " + std::string(py::repr(given)) + " has " +
                                       readable_bytes(size_bytes) + ", and max_bytes of its Field is " +

@@ -36,7 +36,8 @@ LeafSpec::LeafSpec(const py::object& field, std::string where, std::string calle
       continue;
     }
     shape.push_back(extent.cast<npy_intp>());
-    if (__builtin_mul_overflow(size_bytes, static_cast<std::size_t>(shape.back()), &size_bytes)) {
+    size_bytes = times(size_bytes, static_cast<std::size_t>(shape.back()));
+    if (size_bytes == kTooLarge) {
       raise(errors().config_error, "a field of shape " + text(py::repr(extents)) + " does not fit the address space");
     }
   }

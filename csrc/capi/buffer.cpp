@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
 #include <new>
 #include <stdexcept>
 #include <utility>
@@ -142,7 +141,6 @@ std::byte* Buffer::set_shape(const pyecho_slot& slot, std::size_t leaf, const st
                  "pyecho_set_shape() needs the index of a leaf that has -1 in its shape, and a shape");
   const Leaf& of_leaf = *leaves_[leaf];
   std::vector<std::uint64_t> extents;
-  std::size_t size_bytes = of_leaf.variable.element_bytes;
   std::string shown;
   for (std::size_t axis = 0; axis < of_leaf.shape.size(); ++axis) {
     const std::int64_t extent = shape[axis];
@@ -152,10 +150,8 @@ std::byte* Buffer::set_shape(const pyecho_slot& slot, std::size_t leaf, const st
                                   std::to_string(extent) + ", and the leaf has " + std::to_string(of_leaf.shape[axis]));
     }
     extents.push_back(static_cast<std::uint64_t>(extent));
-    if (__builtin_mul_overflow(size_bytes, extents.back(), &size_bytes)) {
-      size_bytes = std::numeric_limits<std::size_t>::max();
-    }
   }
+  const std::size_t size_bytes = bytes_of_array(of_leaf.variable.element_bytes, extents);
   if (size_bytes > of_leaf.variable.max_bytes) {
     throw std::invalid_argument("leaf " + std::to_string(leaf) + ": an example of shape (" + shown + ") has " +
                                 std::to_string(size_bytes) + " bytes, and max_bytes is " +

@@ -110,12 +110,11 @@ std::unique_ptr<Leaf> checked_leaf(const pyecho_leaf& leaf, const std::string& w
     if (axis == -1) {
       continue;
     }
-    if (axis < 0 ||
-        (axis > 0 && size_bytes > std::numeric_limits<std::size_t>::max() / static_cast<std::size_t>(axis))) {
+    size_bytes = axis < 0 ? kTooLarge : times(size_bytes, static_cast<std::size_t>(axis));
+    if (size_bytes == kTooLarge) {
       throw std::invalid_argument(where + "has an axis of " + std::to_string(axis) +
                                   "; axes are at least 0, and all together fit the address space");
     }
-    size_bytes *= static_cast<std::size_t>(axis);
   }
   auto made = std::make_unique<Leaf>(leaf.name == nullptr ? "" : leaf.name, leaf.dtype, shape,
                                      variable.axes > 0 ? 0 : size_bytes, variable);

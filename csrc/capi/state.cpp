@@ -146,12 +146,7 @@ std::vector<std::uint64_t> shape_at(std::span<const std::byte> column, std::size
 
 // Returns the bytes of an item; nothing if there can be no such item.
 std::optional<std::size_t> bytes_of(const std::vector<std::uint64_t>& shape, const SlotLayout::Leaf& leaf) {
-  std::size_t size_bytes = leaf.variable.element_bytes;
-  for (const std::uint64_t extent : shape) {
-    if (__builtin_mul_overflow(size_bytes, extent, &size_bytes)) {
-      return std::nullopt;
-    }
-  }
+  const std::size_t size_bytes = bytes_of_array(leaf.variable.element_bytes, shape);
   return size_bytes <= leaf.variable.max_bytes ? std::optional(size_bytes) : std::nullopt;
 }
 

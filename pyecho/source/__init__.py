@@ -108,7 +108,7 @@ def _check(given: Any) -> None:
     if all(callable(getattr(given, name, None)) for name in ("collect", "collect_schema")):
         raise ConfigError(f"the source is a {kind}, a query; pass what its .collect() returns")
     for names, rows in _TABLES:
-        if all(hasattr(given, name) for name in ("columns", *names)) and not is_arrow(given):
+        if not is_arrow(given) and all(hasattr(given, name) for name in ("columns", *names)):
             raise ConfigError(
                 f"the source is a {kind}, whose items would be its columns, not its rows; pass "
                 f"{rows}"

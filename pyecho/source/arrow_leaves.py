@@ -88,7 +88,7 @@ def checked(path: str, call: Callable[..., Any], *given: Any, **options: Any) ->
     """Return what a function returns that refuses what would be read out of bounds."""
     try:
         return call(*given, **options)
-    except (pa.ArrowException, IndexError) as error:
+    except (pa.ArrowException, IndexError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"{path} has data that break the rules of Arrow: {error}; write them anew"
         ) from error
@@ -116,7 +116,8 @@ def _columns(array: Any, known: Known, path: str, per_row: int) -> dict[str, Any
     # The root has no name: its columns are column 'a', and theirs column 'a.b'.
     begins = f"{path[:-1]}." if path.endswith("'") else "column '"
     columns: dict[str, Any] = {}
-    for place, name in enumerate(field.name for field in array.type):
+    names = checked(path, lambda: [field.name for field in array.type])
+    for place, name in enumerate(names):
         if name in columns:
             raise ConfigError(f"{path} has two columns named '{name}'; rename one of them")
         columns[name] = leaf(array.field(place), known, f"{begins}{name}'", per_row)

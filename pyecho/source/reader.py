@@ -21,6 +21,7 @@ from typing import Any
 from pyecho._core import CheckpointError, ConfigError, EchoError
 from pyecho.items.rows import first_rows, rows_of
 from pyecho.source.seen import Seen
+from pyecho.state.walk import MOST
 
 CHUNK_BYTES = 1 << 20  # of rows that are read at a time
 
@@ -330,11 +331,19 @@ def is_record_batch(item: Any) -> bool:
 
 
 def length_of(given: Any) -> int | None:
-    """Return ``len(given)``, or None if it has no length."""
+    """Return ``len(given)``, or None if it has none. Raises `ConfigError` if it is too large."""
     try:
-        return len(given)
+        length = len(given)
     except (TypeError, NotImplementedError):
         return None
+    except OverflowError:
+        length = MOST + 1
+    if length > MOST:
+        raise ConfigError(
+            f"the length of {type(given).__name__} is more than the {MOST} items that are counted; "
+            "a source without end needs no len(), and steps_per_epoch="
+        )
+    return length
 
 
 def rows_of_all(batches: Iterable[Any]) -> int | None:

@@ -1,3 +1,4 @@
+#include "core/memory/sizes.hpp"
 #include "core/memory/slot_layout.hpp"
 
 #include <gtest/gtest.h>
@@ -43,6 +44,19 @@ TEST(SlotLayout, what_does_not_fit_the_address_space_is_an_error) {
   EXPECT_THROW(SlotLayout({cropped, cropped, cropped, cropped, cropped}, 1, false), std::length_error);
   const LeafFormat variable = LeafFormat::of_variable({.axes = 1, .element_bytes = 1, .max_bytes = kMax / 4});
   EXPECT_THROW(SlotLayout({variable, variable, variable, variable, variable}, 1, false), std::length_error);
+}
+
+TEST(Sizes, never_wrap_around) {
+  constexpr std::size_t kMax = std::numeric_limits<std::size_t>::max();
+  for (const std::size_t large : {kTooLarge, kTooLarge + 1, kMax}) {
+    EXPECT_EQ(plus(large, large), kTooLarge);
+    EXPECT_EQ(times(large, 2), kTooLarge);
+    EXPECT_EQ(times(8, large), kTooLarge);
+    EXPECT_EQ(bytes_of_array(8, std::vector<std::size_t>{large, 0}), kTooLarge);
+  }
+  EXPECT_EQ(times(std::size_t{1} << 31U, std::size_t{1} << 30U), std::size_t{1} << 61U);
+  EXPECT_EQ(bytes_of_array(2, std::vector<std::int64_t>{3, 0, 5}), 0);
+  EXPECT_EQ(plus(3, 4), 7);
 }
 
 }  // namespace

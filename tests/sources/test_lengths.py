@@ -267,3 +267,49 @@ def test_rows_beyond_the_length_are_left_out_after_a_resume_too(payload: bool) -
         resumed = make()
         resumed.load_state_dict(loader.state_dict(payload=payload))
         assert [batch.tolist() for batch in resumed] == whole[taken:]
+
+
+class Long:
+    """A source of very many items."""
+
+    def __init__(self, items: int) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return self.items
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 4}, {"batch_size": 4, "shuffle": True}])
+@pytest.mark.parametrize(
+    ("items", "factor"), [(2**62, 1.5), (2**62, 7), (2**63 - 1, 1), (2**63, 1)]
+)
+def test_length_whose_uses_cannot_be_counted_is_a_config_error(
+    items: int, factor: float, options: dict[str, Any]
+) -> None:
+    with pytest.raises(pyecho.ConfigError, match=r"items that are counted|uses that are counted"):
+        next(iter(pyecho.EchoLoader(Long(items), factor, **options)))
+
+
+def test_length_of_very_many_items_is_exact() -> None:
+    loader = pyecho.EchoLoader(Long(2**60), 3, batch_size=4)
+    assert len(loader) == 3 * 2**58
+    assert len(next(iter(loader))) == 4
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pyecho.Field((2**62,), "uint8"),
+        pyecho.Field((2**31, 2**31), "int64"),
+        {name: pyecho.Field((2**62,), "uint8") for name in "abcd"},
+        {name: pyecho.Field((2**59,), "uint8") for name in "abcdefgh"},
+        pyecho.Field((None,), "uint8", max_bytes=2**48),
+    ],
+    ids=range(5),
+)
+def test_sizes_beyond_the_address_space_are_a_config_error(spec: Any) -> None:
+    with pytest.raises(pyecho.ConfigError, match="address space"):
+        pyecho.EchoBuffer(spec, batch_size=2**20, shuffle_buffer=2**20, max_bytes=2**62)

@@ -16,6 +16,14 @@ class Yielding:
         yield from range(40)
 
 
+class Rows:
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return index
+
+
 OPTIONS = {"batch_size": 3, "shuffle_buffer": 6, "with_info": True}
 
 

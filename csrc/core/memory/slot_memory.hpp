@@ -12,6 +12,7 @@
 #include <span>
 
 #include "core/memory/host_memory.hpp"
+#include "core/memory/sizes.hpp"
 #include "core/memory/slot_layout.hpp"
 
 namespace pyecho {
@@ -51,10 +52,7 @@ class SlotMemory {
   // and changes nothing, if the system has none.
   static std::byte* allocate(std::byte* record, const SlotLayout::Leaf& leaf,
                              std::span<const std::uint64_t> shape) noexcept {
-    std::size_t size_bytes = leaf.variable.element_bytes;
-    for (const std::uint64_t extent : shape) {
-      size_bytes *= extent;
-    }
+    const std::size_t size_bytes = bytes_of_array(leaf.variable.element_bytes, shape);
     auto* const data = static_cast<std::byte*>(std::malloc(size_bytes + 1));  // not null for an empty one
     if (data == nullptr) {
       return nullptr;

@@ -10,6 +10,8 @@
 #include <limits>
 #include <vector>
 
+#include "core/memory/sizes.hpp"
+
 namespace pyecho::ops {
 
 // The type of an element. kOther (bool, complex numbers, structures) can be moved, but not computed with.
@@ -40,13 +42,7 @@ struct ArrayType {
   bool operator==(const ArrayType&) const = default;
   [[nodiscard]] bool is_variable() const noexcept { return std::ranges::find(shape, kVariable) != shape.end(); }
   // Unless it is variable.
-  [[nodiscard]] std::size_t size_bytes() const noexcept {
-    std::size_t bytes = element_bytes;
-    for (const std::uint64_t extent : shape) {
-      bytes *= extent;
-    }
-    return bytes;
-  }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return bytes_of_array(element_bytes, shape); }
 };
 
 enum class Kind : std::uint8_t {

@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "core/memory/host_memory.hpp"
+#include "core/memory/sizes.hpp"
 #include "core/memory/slot_layout.hpp"
 #include "core/plan/plan.hpp"
 #include "core/stage/uploads.hpp"
@@ -137,8 +138,8 @@ class BatchPool {
   // of any size may have.
   [[nodiscard]] static std::size_t block_bytes(const SlotLayout& layout, bool bounded) noexcept {
     const std::size_t ragged_bytes = bounded && layout.has_ragged() ? layout.variable_bytes() : 0;
-    return HostMemory::rounded_bytes(layout.batch_bytes()) +
-           layout.rows() * (sizeof(Use) + sizeof(std::uint64_t) + ragged_bytes) + sizeof(Batch) + sizeof(owned_[0]);
+    const std::size_t of_rows = times(plus(sizeof(Use) + sizeof(std::uint64_t), ragged_bytes), layout.rows());
+    return plus(HostMemory::rounded_bytes(layout.batch_bytes()) + sizeof(Batch) + sizeof(owned_[0]), of_rows);
   }
 
   // -- The filling side: one thread at a time --

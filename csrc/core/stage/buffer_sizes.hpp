@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "core/memory/host_memory.hpp"
+#include "core/memory/sizes.hpp"
 #include "core/memory/stream_copy.hpp"
 #include "core/stage/echo_config.hpp"
 #include "core/stage/executor.hpp"
@@ -31,16 +32,15 @@ struct BufferSizes {
   [[nodiscard]] std::uint32_t parked() const noexcept { return depth + (keeps_items() ? 1 : 0); }
   // Most that items of variable size need, in slots; counted only against a bound.
   [[nodiscard]] std::size_t variable_bytes() const noexcept {
-    return config.max_bytes == kUnlimited ? 0 : slots * layout.variable_bytes();
+    return config.max_bytes == kUnlimited ? 0 : times(layout.variable_bytes(), slots);
   }
   [[nodiscard]] std::size_t block_bytes() const noexcept {
     return BatchPool::block_bytes(layout, config.max_bytes != kUnlimited);
   }
   // Returns the bytes that the buffer allocates at first. Throws as EchoBuffer::min_bytes() does.
   [[nodiscard]] std::size_t bytes() const {
-    constexpr double kMostBytes = 0x1.0p56;  // no machine has more
-    if (static_cast<double>(slots) * static_cast<double>(layout.slot_bytes() + layout.variable_bytes()) +
-            static_cast<double>(blocks) * static_cast<double>(block_bytes()) >
+    constexpr std::size_t kMostBytes = std::size_t{1} << 56U;  // no machine has more
+    if (plus(times(plus(layout.slot_bytes(), layout.variable_bytes()), slots), times(block_bytes(), blocks)) >
         kMostBytes) {
       throw std::length_error("slots and batches do not fit the address space");
     }

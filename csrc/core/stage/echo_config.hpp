@@ -64,12 +64,9 @@ inline std::string refusal_of(const VariableLeaf& leaf, const ops::Program* prog
   if (program == nullptr || !refusal.empty()) {
     return refusal;
   }
-  std::uint64_t elements = 1;
-  bool fits = true;
-  for (const std::uint64_t extent : program->output_shape(shape)) {
-    fits = !__builtin_mul_overflow(elements, extent, &elements) && fits;
-  }
-  return fits && (!program->output().is_variable() || elements <= leaf.max_bytes / leaf.element_bytes)
+  const std::size_t elements = bytes_of_array(1, program->output_shape(shape));
+  const std::size_t most = program->output().is_variable() ? leaf.max_bytes / leaf.element_bytes : kTooLarge - 1;
+  return elements <= most
              ? ""
              : "operations make a row of more elements than an example may have (max_bytes); raise max_bytes, or leave "
                "out such examples in the source";

@@ -98,7 +98,7 @@ void RowCopier::transform(Batch& batch, std::size_t index, std::uint32_t first, 
         size_bytes = ops::ArrayType{.element_bytes = program->output().element_bytes, .shape = of_row}.size_bytes();
         std::memcpy(region, of_row.data(), leaf.row_bytes);
       }
-      to = batch.values[index].append(size_bytes, layout_.rows() * leaf.variable.max_bytes);
+      to = batch.values[index].append(size_bytes, times(leaf.variable.max_bytes, layout_.rows()));
     }
     if (leaf.ragged && size_bytes == 0) {
       // An empty row: nothing, and perhaps no memory.

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <string>
 
@@ -127,16 +127,15 @@ class Target {
     }
     const Input before = save();
     const std::size_t heap = most_heap_bytes = heap_bytes.load();
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();
     const pyecho_status status = pyecho_load(buffer_.get(), state.data(), state.size(), nullptr);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     const std::size_t own_bytes = kOwnBytes + kOwnBytesOfSlot * pyecho::capi::Buffer::of(buffer_.get())->core().slots();
     const auto memory = static_cast<double>(most_heap_bytes - heap) - static_cast<double>(own_bytes);
     totals.most_memory = std::max(totals.most_memory, is_long ? 0 : memory / static_cast<double>(state.size()));
     (is_long ? totals.slowest_long : totals.slowest) =
-        std::max(is_long ? totals.slowest_long : totals.slowest, seconds.count());
-    require(seconds.count() < (is_long ? kMostSecondsOfLongRun : kMostSeconds),
-            std::to_string(seconds.count()) + " seconds");
+        std::max(is_long ? totals.slowest_long : totals.slowest, seconds);
+    require(seconds < (is_long ? kMostSecondsOfLongRun : kMostSeconds), std::to_string(seconds) + " seconds");
     require(memory < (is_long ? kMostBytesOfLongRun : 10 * static_cast<double>(state.size())),
             std::to_string(memory) + " bytes too many");
     ++(status == PYECHO_OK ? totals.accepted : totals.refused);
