@@ -91,7 +91,7 @@ class DeviceEcho:
         self.stage._begin(Position(epoch=at.epoch))
         self._staging.read(saved, reading)
 
-    def log(self) -> dict[int, Any]:
+    def log(self) -> dict[Any, Any]:
         """Return the decisions of an adaptive factor."""
         return self.plan.log
 

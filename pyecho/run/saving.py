@@ -98,8 +98,9 @@ def saved_now(
     position = position_of(native, flow.saved.at.epoch, items, uses)
     if payload:
         return {"position": position} | {name: native[name] for name in PAYLOAD if name in native}
-    alike = Position.of_input(native).segment.alike
-    alike = alike and all(each == items for _, each in native["passes"])
+    segment = Position.of_input(native).segment
+    alike = segment.alike and all(each == items for _, each in native["passes"])
+    alike = alike and not (segment.streams and config.adaptive)  # whose joints follow from draws
     if items is None or not alike or native["open_items"] > items:
         return {"position": position}
     position |= {"segment": None, "passes": None, "open_items": 0, "ended": False}

@@ -255,13 +255,18 @@ PlanPosition Plan::position(std::uint64_t iterations, std::uint64_t rows) const 
   if (segment.passes == 0 && segment.parts == 0) {
     segment.streams.clear();
   }
+  Decisions decisions;
+  for (std::size_t at = base; adaptive_ != nullptr && at < adaptive_->logs().size(); ++at) {
+    const Decisions& more = adaptive_->logs()[at].decisions;
+    decisions.insert(decisions.end(), more.begin(), more.end());
+  }
   return {.epoch = epoch_,
           .extent = extent_,
           .segment = std::move(segment),
           .passes = std::vector(passes_.begin() + static_cast<std::ptrdiff_t>(bases_[base].run), passes_.end()),
           .open_items = open_items(),
           .ended = ended(),
-          .decisions = decisions()};
+          .decisions = std::move(decisions)};
 }
 
 Places Plan::items() const {

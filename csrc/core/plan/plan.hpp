@@ -141,11 +141,19 @@ class Plan {
       adaptive_->left().clear();
     }
   }
-  // Returns the decisions of an adaptive factor since begin().
-  [[nodiscard]] const Decisions& decisions() const noexcept {
-    static const Decisions none;
-    return adaptive_ == nullptr ? none : adaptive_->decisions();
+  // Calls visit(segment, decisions) for the segments that are remembered, with the decisions of an adaptive factor: the
+  // newest first, until it returns false.
+  template <class Visit>
+  void each_log(const Visit& visit) const {
+    for (std::size_t at = adaptive_ == nullptr ? 0 : adaptive_->logs().size(); at > 0; --at) {
+      const auto& [segment, decisions] = adaptive_->logs()[at - 1];
+      if (!visit(segment, decisions)) {
+        return;
+      }
+    }
   }
+  // Returns the number of decisions of an adaptive factor since begin().
+  [[nodiscard]] std::uint64_t decided() const noexcept { return adaptive_ == nullptr ? 0 : adaptive_->decided(); }
   // True if PlanConfig::replay cannot be that of this input: the plan has gone on without it.
   [[nodiscard]] bool diverged() const noexcept { return adaptive_ != nullptr && adaptive_->diverged(); }
 
