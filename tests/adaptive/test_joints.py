@@ -126,6 +126,17 @@ def test_log_without_its_beginning_replays_what_follows_a_state():
         assert rest_of(resumed, 40) == wanted
 
 
+def test_plan_of_a_whole_run_has_no_joints():
+    rows, plan = np.arange(400), ([4] * 20 + [1] * 20) * 4
+    options = {"batch_size": 4, "shuffle_buffer": 4, "with_info": True}
+    loader = pyecho.EchoLoader(rows, pyecho.Adaptive(16).replay({0: plan}), **options)
+    fresh = [int((info.use == 0).sum()) for _, info in loader]
+    assert sum(fresh) == 400
+    log = loader.stats().log
+    assert list(log) == [0]
+    assert log[0][: len(plan)].tolist() == plan
+
+
 def test_each_rank_has_joints_of_its_own():
     def make(member):
         items = np.array(numbers_of(member.rank, 30))

@@ -22,22 +22,26 @@ void AdaptiveStream::begin(const StreamBegin& from, const Extent& extent) {
   least_uses_.clear();
   ended_before_ = config_.iteration_uses > 0 ? 0 : from.passes - from.at.iterations;
   logs_.clear();
-  begin_segment(input_.may_cross() ? cross() : Joint{.fed = 0, .pass = from.epoch, .parts = 0});
+  add_log(input_.may_cross() ? cross() : Joint{.fed = 0, .pass = from.epoch, .parts = 0});
+  begin_segment();
   segment_uses_ = lead_;
 }
 
-void AdaptiveStream::begin_segment(const Joint& joint) {
+void AdaptiveStream::begin_segment() {
   pool_.clear();
   state_ = Deciding::kNotBegun;
   taken_ = waiting_ = 0;
   filling_ = draining_ = joining_ = false;
   segment_items_ = input_.taken();
   segment_uses_ = drawn_;
-  const SegmentName segment{.epoch = epoch(), .pass = joint.pass, .parts = joint.parts};
-  logs_.push_back({.segment = segment, .decisions = {}});
-  if (const auto log = config_.replay.find(segment); log != config_.replay.end()) {
+  if (const auto log = config_.replay.find(logs_.back().segment); log != config_.replay.end()) {
     replay(log->second);
   }
+}
+
+// The name of the next segment tells that the log of the last one goes up to a joint.
+void AdaptiveStream::add_log(const Joint& joint) {
+  logs_.push_back({.segment = {.epoch = epoch(), .pass = joint.pass, .parts = joint.parts}, .decisions = {}});
 }
 
 void AdaptiveStream::replay(Decisions decisions) {
@@ -69,7 +73,8 @@ Outcome AdaptiveStream::ready(bool awaited) {
     if (!input_.may_cross() || pool_.resident() > 0) {
       return Outcome::kOk;
     }
-    begin_segment(cross());
+    cross();
+    begin_segment();
   }
   return Outcome::kEmpty;
 }
@@ -93,7 +98,7 @@ bool AdaptiveStream::decide(bool awaited) {
     end_iteration();
   }
   pool_.begin_draws(config_.batch_size);
-  logs_.back().decisions.push_back(taken_);
+  logs_[logs_.size() - (joining_ ? 2 : 1)].decisions.push_back(taken_);
   ++decided_;
   replayed_ += replayed_ < replay_.size() ? 1 : 0;
   state_ = Deciding::kDone;
@@ -137,6 +142,7 @@ bool AdaptiveStream::has_item() const noexcept { return input_.fed() - input_.ta
 bool AdaptiveStream::take_event() {
   if (input_.may_cross() && !joining_) {
     joining_ = true;
+    add_log(input_.joint());
     return true;
   }
   if (!joining_ && input_.at_pass_end()) {

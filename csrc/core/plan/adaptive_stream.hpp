@@ -50,7 +50,7 @@ class AdaptiveStream final : public Stream {
 
   // Slots of items that left between two of their uses, since the caller cleared this.
   [[nodiscard]] std::vector<std::uint32_t>& left() noexcept { return pool_.left(); }
-  // The decisions of the segments that are remembered: see crossings().
+  // The decisions of the segments that are remembered: see crossings(), and the next one once its joint was taken.
   struct Log {
     SegmentName segment;
     Decisions decisions;
@@ -71,7 +71,8 @@ class AdaptiveStream final : public Stream {
   [[nodiscard]] bool take_event();
   [[nodiscard]] bool has_item() const noexcept;
   void drain();
-  void begin_segment(const Joint& joint);
+  void begin_segment();
+  void add_log(const Joint& joint);
   void end_iteration();
 
   RoundsPool pool_;

@@ -97,6 +97,9 @@ void Plan::begin(std::uint64_t epoch, const Extent& extent, const Segment& segme
   alike_ = segment.alike;
   passes_.clear();
   segments_.begin(extent, segment.parts);
+  const auto is_of_run = [&](const auto& log) { return log.first.epoch == epoch; };
+  has_joints_ = segment.passes + segment.parts > 0 || !config_.replay.contains({.epoch = epoch, .pass = epoch}) ||
+                std::ranges::count_if(config_.replay, is_of_run) > 1;
   turn_ = rows % streams;
   last_ahead_ = 0;
   for (std::uint64_t stream = 0; stream < streams; ++stream) {
@@ -143,6 +146,9 @@ void Plan::end_part() {
 }
 
 void Plan::begin_segment() {
+  if (!has_joints_) {
+    return;
+  }
   const auto is_old = [&](const Turn& turn) {
     return turn.stream->crossings().size() > 1 && turn.stream->drawn_since(1) > kUsesKept;
   };

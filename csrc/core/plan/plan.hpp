@@ -187,6 +187,9 @@ class Plan {
   [[nodiscard]] const Segments& segments() const noexcept { return segments_; }
   // Returns the number of the item that was fed in this slot last.
   [[nodiscard]] std::uint64_t number_of(std::uint32_t slot) const noexcept { return numbers_[slot]; }
+  // Returns true if the segments end where Segments says: with an adaptive factor not where PlanConfig::replay has
+  // decisions of the first segment only. These may be a plan of the whole run, not a log.
+  [[nodiscard]] bool has_joints() const noexcept { return has_joints_; }
   // Returns every item that was fed and is not drawn to its last use.
   [[nodiscard]] Places items() const;
   // Calls visit(slot, number) for each of them, in no order.
@@ -236,6 +239,7 @@ class Plan {
   std::uint64_t pass_fed_ = 0;   // items fed before the pass that is being fed
   std::vector<PassRun> passes_;  // that have ended since the first of bases_
   Segments segments_;
+  bool has_joints_ = true;
   std::vector<Base> bases_;         // the oldest first
   std::uint64_t passes_ended_ = 0;  // since the run began
   std::uint64_t taken_ = 0;         // items of the run before those numbered here

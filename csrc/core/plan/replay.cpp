@@ -145,9 +145,10 @@ void Replay::check() const {
     uses = std::min(uses, std::max(0.0, earlier) * factor + batches * batch_size_);
   }
   // With an adaptive factor and no joints, the decisions bound them.
-  const double most_uses = segments.bounded() ? segments.most_uses() + kMostAhead : kMostUses;
+  const bool is_bounded = segments.bounded() && plan_.has_joints();
+  const double most_uses = is_bounded ? segments.most_uses() + kMostAhead : kMostUses;
   if (config.adaptive()) {
-    uses = segments.bounded() ? static_cast<double>(decisions_) * batch_size_ : 0;
+    uses = is_bounded ? static_cast<double>(decisions_) * batch_size_ : 0;
   }
   if (uses > most_uses || empty > kMostEmptyPasses || (config.adaptive() && iterations > kMostEmptyPasses)) {
     throw BadState(

@@ -34,13 +34,13 @@ class PlanView {
       diverged_.store_relaxed(plan.diverged());
       const std::scoped_lock lock(mutex_);
       plan.each_log([&](const SegmentName& segment, const Decisions& decisions) {
-        if (decisions.empty()) {
-          return true;
+        if (decisions.empty() && segment.pass == segment.epoch && segment.parts == 0) {
+          return false;
         }
         Decisions& known = log_[segment];
         const std::size_t before = known.size();
         known.insert(known.end(), decisions.begin() + static_cast<std::ptrdiff_t>(before), decisions.end());
-        return known.size() > before;  // else earlier ones are known
+        return decisions.empty() || known.size() > before;  // else earlier ones are known
       });
     }
   }
