@@ -11,9 +11,11 @@ from pyecho._core import ConfigError
 from pyecho.checked import checked_int
 from pyecho.state.walk import Loaded
 
-Log = Mapping[int, Any]
-"""Numbers of items (and ends of passes) that were taken before each batch, by the first epoch of
-passes that flow into each other: arrays of whole numbers, or lists."""
+Log = Mapping[int | tuple[int, int, int], Any]
+"""Numbers of items (and ends of passes) that were taken before each batch: arrays of whole numbers,
+or lists. The key is the first epoch of passes that flow into each other; of a later segment of
+theirs (csrc/core/plan/segments.hpp) it is that epoch, the pass in which the segment begins, and the
+joints in that pass so far."""
 
 
 class Adaptive:
@@ -76,14 +78,20 @@ def _checked(log: Log) -> dict[int, Any]:
     try:
         if isinstance(log, Mapping):
             return {
-                checked_int("epoch", epoch, 0, 2**64 - 1): Loaded(column, f"log[{epoch}]")
+                _checked_key(key): Loaded(column, f"log[{key}]")
                 .numbers(int, 0, 2**32 - 1, None)
                 .astype(np.uint32)
-                for epoch, column in log.items()
+                for key, column in log.items()
             }
     except ValueError as error:  # both of pyecho's errors are
         reason = str(error)
     raise ConfigError(
-        "replay needs the log of an earlier run, loader.stats().log: a dict of epochs and arrays "
-        f"of whole numbers; {reason}"
+        "replay needs the log of an earlier run, loader.stats().log: a dict of epochs, or epochs "
+        f"and places of segments, and arrays of whole numbers; {reason}"
     )
+
+
+def _checked_key(key: Any) -> Any:
+    if isinstance(key, tuple) and len(key) == 3:
+        return tuple(checked_int("epoch", number, 0, 2**64 - 1) for number in key)
+    return checked_int("epoch", key, 0, 2**64 - 1)

@@ -237,7 +237,7 @@ def _new_memory(allocate: Callable[[int], Any], size_bytes: int) -> tuple[int, A
     return address, block
 
 
-def stats_of(counters: dict[str, int], capacity: int, log: dict[int, Any]) -> EchoStats:
+def stats_of(counters: dict[str, int], capacity: int, log: dict[Any, Any]) -> EchoStats:
     """Make an `EchoStats` of a native stage's counters, and its log."""
     counts: dict[str, Any] = counters.copy()
     occupancy = counts.pop("resident") / capacity

@@ -44,8 +44,9 @@ class EchoStats:
     """Blocks of memory allocated for slots and batches."""
     h2d_bytes: int = 0
     """Bytes copied to a device."""
-    log: dict[int, Any] = field(default_factory=dict, compare=False)
-    """Decisions of an `Adaptive` factor so far, for its `Adaptive.replay`: read-only arrays."""
+    log: dict[Any, Any] = field(default_factory=dict, compare=False)
+    """Decisions of an `Adaptive` factor so far, for its `Adaptive.replay`: read-only arrays, by the
+    first epoch of passes that flow into each other, and of later segments (epoch, pass, joints)."""
 
     def __add__(self, other: EchoStats) -> EchoStats:
         """Return the counts and times of both, with the current state of both together."""

@@ -29,11 +29,14 @@ inline pybind11::array_t<std::uint32_t> array_of(const Decisions& decisions) {
   return array;
 }
 
-// Returns {first epoch: array}.
+// Returns {first epoch: array}, and {(first epoch, pass, parts): array} of later segments.
 inline pybind11::dict log_dict(const DecisionLog& log) {
   pybind11::dict dict;
-  for (const auto& [epoch, decisions] : log) {
-    dict[pybind11::int_(epoch)] = array_of(decisions);
+  for (const auto& [segment, decisions] : log) {
+    const auto& [epoch, pass, parts] = segment;
+    const bool is_first = pass == epoch && parts == 0;
+    dict[is_first ? pybind11::object(pybind11::int_(epoch)) : pybind11::make_tuple(epoch, pass, parts)] =
+        array_of(decisions);
   }
   return dict;
 }
@@ -41,8 +44,15 @@ inline pybind11::dict log_dict(const DecisionLog& log) {
 // Returns the log in such a dict.
 inline DecisionLog log_of(const pybind11::dict& dict) {
   DecisionLog log;
-  for (const auto& [epoch, decisions] : dict) {
-    log.emplace(epoch.cast<std::uint64_t>(), decisions.cast<Decisions>());
+  for (const auto& [key, decisions] : dict) {
+    SegmentName segment;
+    if (pybind11::isinstance<pybind11::tuple>(key)) {
+      const auto [epoch, pass, parts] = key.cast<std::array<std::uint64_t, 3>>();
+      segment = {.epoch = epoch, .pass = pass, .parts = parts};
+    } else {
+      segment.epoch = segment.pass = key.cast<std::uint64_t>();
+    }
+    log.emplace(segment, decisions.cast<Decisions>());
   }
   return log;
 }

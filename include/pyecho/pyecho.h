@@ -275,8 +275,9 @@ PYECHO_API pyecho_status pyecho_save(pyecho_buffer* buffer, unsigned char** stat
  * this or another process. No other thread may be inside of any function of the buffer; PYECHO_MISUSE if a slot is
  * reserved, or a producer waits for one. The number of slots may grow within max_bytes, which suffices for states of a
  * buffer with the same: else PYECHO_INVALID. The batches of the state are planned again, twice, some 50 ns a use
- * together, since the segment began: at most 2^25 uses, or 16 times those of a full pool. With min_uses, and with
- * steps_per_epoch and unique batches, since the first epoch of passes that flow into each other. Any bytes are safe:
+ * together, since the segment began: at most 2^25 uses, or 16 times those of a full pool; with min_uses an eighth of
+ * that. With unique batches, and steps_per_epoch or min_uses above 1, since the first epoch of passes that flow into
+ * each other. Any bytes are safe:
  * PYECHO_BAD_STATE. Unless it returns PYECHO_OK, the buffer goes on as before; but after PYECHO_NO_MEMORY it may be
  * stopped, and can be loaded again. */
 PYECHO_API pyecho_status pyecho_load(pyecho_buffer* buffer, const unsigned char* state, size_t size_bytes,

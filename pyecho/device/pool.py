@@ -120,7 +120,7 @@ class DeviceEcho:
         _, slots = self.stage._resume(at, unspent.numbers)
         refill(self.stage._refill, parts_of_examples(unspent, self.spec), slots)
 
-    def log(self) -> dict[int, Any]:
+    def log(self) -> dict[Any, Any]:
         """Return the decisions of an adaptive factor."""
         return self.plan.log
 

@@ -59,7 +59,7 @@ class Echo(Protocol):
     def stats(self) -> dict[str, int]:
         """Return the counters of `_core.Stage._stats`."""
 
-    def log(self) -> dict[int, Any]:
+    def log(self) -> dict[Any, Any]:
         """Return the decisions of an adaptive factor."""
 
 

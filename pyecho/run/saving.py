@@ -104,8 +104,9 @@ def without_items(position: dict[str, Any], config: Config, *, has_order: bool) 
     Where all passes are as long as told, the position is good for a source of this length: on every
     rank, and for other numbers of ranks.
     """
-    items, alike = position["items"], Position.of_input(position).segment.alike
-    alike = alike and all(each == items for _, each in position["passes"])
+    items, segment = position["items"], Position.of_input(position).segment
+    alike = segment.alike and all(each == items for _, each in position["passes"])
+    alike = alike and not (segment.streams and config.adaptive)  # whose joints follow from draws
     if items is None or not alike or position["open_items"] > items:
         return {"position": position}
     position |= {"segment": None, "passes": None, "open_items": 0, "ended": False}

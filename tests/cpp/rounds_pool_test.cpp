@@ -86,7 +86,7 @@ TEST(AdaptivePlan, a_log_stays_as_it_was_while_more_is_decided) {
   for (std::size_t batch = 0; batch < 200; ++batch) {
     ASSERT_EQ(run.batch(), Outcome::kOk);
     run.feed(4);
-    const Decisions decisions = run.plan().decisions();
+    const Decisions decisions = run.plan().position(0, batch + 1).decisions;
     ASSERT_EQ(decisions.size(), batch + 1);
     ASSERT_TRUE(std::ranges::equal(last, std::span(decisions).first(batch)));
     last = decisions;
@@ -95,7 +95,7 @@ TEST(AdaptivePlan, a_log_stays_as_it_was_while_more_is_decided) {
 
 TEST(AdaptivePlan, a_log_of_another_run_is_noticed) {
   PlanConfig config = config_of(4, 1, 6, 4);
-  config.replay[0] = Decisions({4, 3, 5});  // at most 4 items can leave
+  config.replay[{}] = Decisions({4, 3, 5});  // at most 4 items can leave
   AdaptiveRun run(config);
   for (int batch = 0; batch < 2; ++batch) {
     run.feed(8);

@@ -1,6 +1,7 @@
 // The decisions of an adaptive factor.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -10,8 +11,15 @@ namespace pyecho {
 // For each batch the number of events (items, ends of passes) taken before it.
 using Decisions = std::vector<std::uint32_t>;
 
-// By the first epoch of passes that flow into each other.
-using DecisionLog = std::map<std::uint64_t, Decisions>;
+// A segment of any run.
+struct SegmentName {
+  std::uint64_t epoch = 0;  // the first of passes that flow into each other
+  std::uint64_t pass = 0;   // in which it begins; the first one is `epoch`
+  std::uint64_t parts = 0;  // see Segment
+  auto operator<=>(const SegmentName&) const = default;
+};
+
+using DecisionLog = std::map<SegmentName, Decisions>;
 
 // Of a plan that has diverged from the decisions to take again.
 inline constexpr const char* kOtherLog =

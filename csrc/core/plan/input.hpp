@@ -70,6 +70,10 @@ class Input {
   [[nodiscard]] bool at_pass_end() const noexcept { return !ends_.empty() && ends_.front() == taken_; }
   // True if the next item to take belongs to the next segment.
   [[nodiscard]] bool at_joint() const noexcept { return taken_ == joint_; }
+  // Same, and the end of each pass before the joint is closed.
+  [[nodiscard]] bool may_cross() const noexcept { return at_joint() && joints_.front().pass <= pass_; }
+  // Returns the next joint, which was fed.
+  [[nodiscard]] const Joint& joint() const noexcept { return joints_.front(); }
   // Enters the next segment.
   Joint cross() noexcept {
     const Joint joint = joints_.front();

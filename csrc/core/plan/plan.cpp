@@ -98,6 +98,9 @@ void Plan::begin(std::uint64_t epoch, const Extent& extent, const Segment& segme
   alike_ = segment.alike;
   passes_.clear();
   segments_.begin(extent, segment.parts);
+  const auto is_of_run = [&](const auto& log) { return log.first.epoch == epoch; };
+  has_joints_ = segment.passes + segment.parts > 0 || !config_.replay.contains({.epoch = epoch, .pass = epoch}) ||
+                std::ranges::count_if(config_.replay, is_of_run) > 1;
   turn_ = rows % streams;
   last_ahead_ = 0;
   for (std::uint64_t stream = 0; stream < streams; ++stream) {
@@ -144,6 +147,9 @@ void Plan::end_part() {
 }
 
 void Plan::begin_segment() {
+  if (!has_joints_) {
+    return;
+  }
   const auto is_old = [&](const Turn& turn) {
     return turn.stream->crossings().size() > 1 && turn.stream->drawn_since(1) > kUsesKept;
   };
@@ -256,13 +262,18 @@ PlanPosition Plan::position(std::uint64_t iterations, std::uint64_t rows) const 
   if (segment.passes == 0 && segment.parts == 0) {
     segment.streams.clear();
   }
+  Decisions decisions;
+  for (std::size_t at = base; adaptive_ != nullptr && at < adaptive_->logs().size(); ++at) {
+    const Decisions& more = adaptive_->logs()[at].decisions;
+    decisions.insert(decisions.end(), more.begin(), more.end());
+  }
   return {.epoch = epoch_,
           .extent = extent_,
           .segment = std::move(segment),
           .passes = std::vector(passes_.begin() + static_cast<std::ptrdiff_t>(bases_[base].run), passes_.end()),
           .open_items = open_items(),
           .ended = ended(),
-          .decisions = decisions()};
+          .decisions = std::move(decisions)};
 }
 
 Places Plan::items() const {

@@ -141,11 +141,19 @@ class Plan {
       adaptive_->left().clear();
     }
   }
-  // Returns the decisions of an adaptive factor since begin().
-  [[nodiscard]] const Decisions& decisions() const noexcept {
-    static const Decisions none;
-    return adaptive_ == nullptr ? none : adaptive_->decisions();
+  // Calls visit(segment, decisions) for the segments that are remembered, with the decisions of an adaptive factor: the
+  // newest first, until it returns false.
+  template <class Visit>
+  void each_log(const Visit& visit) const {
+    for (std::size_t at = adaptive_ == nullptr ? 0 : adaptive_->logs().size(); at > 0; --at) {
+      const auto& [segment, decisions] = adaptive_->logs()[at - 1];
+      if (!visit(segment, decisions)) {
+        return;
+      }
+    }
   }
+  // Returns the number of decisions of an adaptive factor since begin().
+  [[nodiscard]] std::uint64_t decided() const noexcept { return adaptive_ == nullptr ? 0 : adaptive_->decided(); }
   // True if PlanConfig::replay cannot be that of this input: the plan has gone on without it.
   [[nodiscard]] bool diverged() const noexcept { return adaptive_ != nullptr && adaptive_->diverged(); }
 
@@ -179,6 +187,9 @@ class Plan {
   [[nodiscard]] const Segments& segments() const noexcept { return segments_; }
   // Returns the number of the item that was fed in this slot last.
   [[nodiscard]] std::uint64_t number_of(std::uint32_t slot) const noexcept { return numbers_[slot]; }
+  // Returns true if the segments end where Segments says: with an adaptive factor not where PlanConfig::replay has
+  // decisions of the first segment only. These may be a plan of the whole run, not a log.
+  [[nodiscard]] bool has_joints() const noexcept { return has_joints_; }
   // Returns every item that was fed and is not drawn to its last use.
   [[nodiscard]] Places items() const;
   // Calls visit(slot, number) for each of them, in no order.
@@ -228,6 +239,7 @@ class Plan {
   std::uint64_t pass_fed_ = 0;   // items fed before the pass that is being fed
   std::vector<PassRun> passes_;  // that have ended since the first of bases_
   Segments segments_;
+  bool has_joints_ = true;
   std::vector<Base> bases_;         // the oldest first
   std::uint64_t passes_ended_ = 0;  // since the run began
   std::uint64_t taken_ = 0;         // items of the run before those numbered here

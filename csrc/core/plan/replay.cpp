@@ -52,7 +52,9 @@ void Replay::begin() {
     const Crossing& at = segment.streams[stream];
     require(at.uses < kMostCounted && (of_iteration == 0 || at.uses <= of_iteration) &&
             is_before(at, stream, streams, position_.iterations, rows_taken()));
-    require(plan_.config().iteration_uses > 0 || at.iterations >= segment.passes);
+    // With an adaptive factor an iteration ends after its pass, else before the next segment begins.
+    require(plan_.config().iteration_uses > 0 ||
+            (plan_.config().adaptive() ? at.iterations <= segment.passes : at.iterations >= segment.passes));
     const std::uint64_t begin = at.uses * streams + stream;
     if (stream == 0 || std::tuple(at.iterations, begin) < std::tuple(iterations_, row)) {
       iterations_ = at.iterations;
@@ -136,15 +138,19 @@ void Replay::check() const {
     empty += run.items == 0 ? count : 0;
   }
   reached += passes < iterations_by_pass + 1 ? static_cast<double>(position_.open_items) : 0;
-  double uses = reached * (config.adaptive() ? config.min_uses : factor);
+  double uses = reached * factor;
   if (!by_pass) {
     uses = std::min(uses, (iterations + 1) * static_cast<double>(config.iteration_uses));
   } else if (!short_batches) {
     uses = std::min(uses, std::max(0.0, earlier) * factor + batches * batch_size_);
   }
-  // The log of decisions bounds the batches of an adaptive factor.
-  const double most_uses = segments.bounded() ? segments.most_uses() + kMostAhead : kMostUses;
-  if ((uses > most_uses && !config.adaptive()) || empty > kMostEmptyPasses) {
+  // With an adaptive factor and no joints, the decisions bound them.
+  const bool is_bounded = segments.bounded() && plan_.has_joints();
+  const double most_uses = is_bounded ? segments.most_uses() + kMostAhead : kMostUses;
+  if (config.adaptive()) {
+    uses = is_bounded ? static_cast<double>(decisions_) * batch_size_ : 0;
+  }
+  if (uses > most_uses || empty > kMostEmptyPasses || (config.adaptive() && iterations > kMostEmptyPasses)) {
     throw BadState(
         "the state was taken after more uses, or passes without items, than follow each other in a segment of a run, "
         "and would take long to plan again: it is damaged; load an earlier one");
@@ -263,7 +269,7 @@ Outcome Replay::draw_until(std::uint64_t drawn) {
     const bool over = uses_drawn_ > 0 && uses_drawn_ == plan_.config().iteration_uses;
     const Outcome outcome = over ? Outcome::kEnd : draw_batch();
     // A state has all decisions up to its position, so that an adaptive factor draws no more uses than it had.
-    if (plan_.decisions().size() > decisions_) {
+    if (plan_.decided() > decisions_) {
       return Outcome::kClosed;
     }
     if (outcome == Outcome::kOk) {

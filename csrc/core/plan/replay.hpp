@@ -79,7 +79,7 @@ class Replay {
   std::uint64_t batches_drawn_ = 0;
   std::uint64_t uses_drawn_ = 0;
   std::uint64_t drawn_ = 0;
-  std::size_t decisions_;      // of the position
+  std::uint64_t decisions_;    // of the position
   std::uint64_t lead_ = 0;     // uses from the first draw to the segment
   std::uint64_t skipped_ = 0;  // items before the plan's first one, in the numbers of the position
 

@@ -30,7 +30,6 @@ void RoundsPool::clear() {
   most_uses_ = max_uses_;
   leaving_.clear();
   due_.clear();
-  left_.clear();
   oldest_ = youngest_ = kNowhere;
   for (Resident& item : items_) {
     item.place = kNowhere;
@@ -67,9 +66,6 @@ void RoundsPool::begin_batch() {
 
 void RoundsPool::admit(const Item& added) {
   const std::uint32_t slot = added.slot;
-  if (resident_ == capacity_) {
-    leave(leaving_.front());
-  }
   items_[slot] = {.source_index = added.source_index,
                   .number = admitted_++,
                   .batch = batch_,

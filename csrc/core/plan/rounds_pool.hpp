@@ -10,7 +10,7 @@
 // has had its least uses.
 //
 //     pool.begin_batch();                             before each batch
-//     while (... && pool.has_room()) pool.admit(item);
+//     while (... && pool.has_room()) { pool.make_room(); pool.admit(item); }
 //     pool.begin_draws(rows);
 //     drawn = pool.draw(rows, random);                once or more
 //     ... pool.left() ...                             these slots are free
@@ -34,13 +34,25 @@ class RoundsPool {
   // Returns the bytes that the pool of a configuration allocates.
   [[nodiscard]] static std::size_t size_bytes(const PlanConfig& config) noexcept;
 
+  // Removes all items, and keeps left().
   void clear();
 
   // Items that are due can be drawn again; those that are too old leave.
   void begin_batch();
-  // True if admit() may be called.
-  [[nodiscard]] bool has_room() const noexcept { return resident_ < capacity_ || !leaving_.empty(); }
+  // True if make_room() may be called. `others`: places of the pool that are kept for items elsewhere.
+  [[nodiscard]] bool has_room(std::uint32_t others = 0) const noexcept {
+    return resident_ + others < capacity_ || may_leave();
+  }
+  // An item leaves if all places are taken.
+  void make_room(std::uint32_t others = 0) {
+    if (resident_ + others == capacity_) {
+      leave(leaving_.front());
+    }
+  }
+  // Requires a free place.
   void admit(const Item& added);
+  // True if an item has had its least uses.
+  [[nodiscard]] bool may_leave() const noexcept { return !leaving_.empty(); }
   // No item follows.
   void drain();
   // Begins a round if fewer than `rows` items are left in this one.

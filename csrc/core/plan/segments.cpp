@@ -10,20 +10,21 @@ namespace {
 
 constexpr double kLeastUses = 0x1.0p24;  // of all streams of a run: a quarter of a second of planning, or a second
 constexpr double kPools = 8;             // of a full pool's uses, so that few are drawn from one that drains
+constexpr double kAdaptive = 0.125;      // of both: it takes longer to plan, and its pool drains while the next fills
 
 }  // namespace
 
 Segments::Segments(const PlanConfig& config) noexcept
-    : factor_(config.factor), streams_(config.streams), within_(!config.unique_in_batch) {
-  if (config.adaptive() || (config.unique_in_batch && config.iteration_uses > 0)) {
+    : factor_(config.factor), streams_(config.streams), within_(!config.unique_in_batch || config.adaptive()) {
+  if (config.unique_in_batch && (config.adaptive() ? config.min_uses > 1 : config.iteration_uses > 0)) {
     return;
   }
   const std::uint64_t places = config.capacity / config.streams;
   const double pool = static_cast<double>(places) * config.factor;
   const double streams =
       config.even_factor ? static_cast<double>(config.streams) * static_cast<double>(config.stream_step) : 1;
-  const double uses = config.segment_uses > 0 ? static_cast<double>(config.segment_uses)
-                                              : std::max(kLeastUses / streams, kPools * pool);
+  const double most = std::max(kLeastUses / streams, kPools * pool) * (config.adaptive() ? kAdaptive : 1);
+  const double uses = config.segment_uses > 0 ? static_cast<double>(config.segment_uses) : most;
   items_ = static_cast<std::uint64_t>(std::ceil(uses / factor_));
 }
 
@@ -69,7 +70,7 @@ bool Segments::end_pass(std::uint64_t items) noexcept {
 Segment Segments::before(const PlanConfig& config, std::uint64_t epoch, const Extent& extent, std::uint64_t items,
                          std::uint64_t iterations, std::uint64_t rows) const {
   const bool is_even = extent.uses != kUnknown || items % streams_ == 0;
-  if (!any() || items == 0 || !is_even || (extent.items != kUnknown && extent.items != items)) {
+  if (!any() || config.adaptive() || items == 0 || !is_even || (extent.items != kUnknown && extent.items != items)) {
     return {};
   }
   const std::uint64_t of_pass = items_of_pass(items);

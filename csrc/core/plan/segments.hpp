@@ -8,7 +8,12 @@
 //
 // So they are the same for every stream of a run, however the streams are dealt to ranks, and for any draws. With
 // unique_in_batch a pool that drains makes short batches, so joints are only at ends of passes, where iterations end
-// too, and nowhere if iterations have a fixed number of uses. With an adaptive factor there are none.
+// too, and nowhere if iterations have a fixed number of uses.
+//
+// With an adaptive factor an item counts with its most uses. AdaptiveStream says how the pool drains. The uses before a
+// joint follow from its decisions, so a position tells of its segment, and each segment has decisions of its own. If the
+// least uses are one, the last old items are in one batch, once each, so unique_in_batch allows joints anywhere; if they
+// are more, there are none.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +46,7 @@ class Segments {
   // `config`: of the whole plan, checked.
   explicit Segments(const PlanConfig& config) noexcept;
 
-  // True if there are any in a run without end.
+  // True if there are any in a pass without end.
   [[nodiscard]] bool bounded() const noexcept { return any() && within_; }
   // Then returns a number that the uses of a segment stay below.
   [[nodiscard]] double most_uses() const noexcept { return 2.0 * static_cast<double>(items_ + 1) * (factor_ + 1); }

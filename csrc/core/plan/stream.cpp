@@ -43,19 +43,20 @@ void Stream::next_iteration() noexcept {
 
 // If several segments begin here, the last one decides. An iteration that is one pass has its random numbers already, if
 // the segment begins with it.
-void Stream::cross() {
+Joint Stream::cross() {
   Joint joint{};
-  while (input_.at_joint()) {
+  while (input_.may_cross()) {
     joint = input_.cross();
     if (!std::exchange(is_known_, false)) {
       crossings_.push_back({.iterations = iteration_ - epoch_, .uses = drawn_ - begun_, .more = input_.more()});
       crossed_at_.push_back(drawn_);
     }
   }
-  if (config_.iteration_uses > 0 || joint.parts > 0) {
+  if (config_.iteration_uses > 0 || joint.parts > 0 || config_.adaptive()) {
     const std::uint64_t key = stream_key(config_.seed, joint.pass, Draws::kSegment);
     random_ = Xoshiro256(mix64(key + joint.parts * kGoldenGamma));
   }
+  return joint;
 }
 
 std::uint32_t Stream::draw_lead(std::span<Use> rows) noexcept {

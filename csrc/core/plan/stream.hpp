@@ -79,7 +79,7 @@ class Stream {
   // Returns the uses drawn since the segment of this number among them began.
   [[nodiscard]] std::uint64_t drawn_since(std::size_t number) const noexcept { return drawn_ - crossed_at_[number]; }
   // Forgets the oldest.
-  void forget_crossing() noexcept {
+  virtual void forget_crossing() noexcept {
     crossings_.erase(crossings_.begin());
     crossed_at_.erase(crossed_at_.begin());
   }
@@ -101,12 +101,16 @@ class Stream {
     crossed_at_.reserve(kCrossings);
   }
 
+  // Returns the number of the first epoch.
+  [[nodiscard]] std::uint64_t epoch() const noexcept { return epoch_; }
+  // Returns true if no use of the iteration is drawn.
+  [[nodiscard]] bool at_iteration_begin() const noexcept { return drawn_ == begun_; }
   [[nodiscard]] std::uint64_t uses_left_in_iteration() const noexcept {
     return iteration_ends_.empty() ? kUnknown : iteration_ends_.front() - drawn_;
   }
 
-  // At a joint, once no use of earlier items is left: goes on with the next segment.
-  void cross();
+  // At a joint, once no use of earlier items is left: goes on with the next segment, and returns the joint.
+  Joint cross();
 
   const PlanConfig config_;
   Input input_;

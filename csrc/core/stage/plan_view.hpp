@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <mutex>
 
 #include "core/plan/plan.hpp"
@@ -22,7 +23,7 @@ class PlanView {
   void begin(const Plan& plan) {
     {
       const std::scoped_lock lock(mutex_);
-      log_.erase(plan.epoch());
+      std::erase_if(log_, [&](const auto& of_segment) { return of_segment.first.epoch == plan.epoch(); });
     }
     publish(plan);
   }
@@ -31,17 +32,22 @@ class PlanView {
     resident_.store_relaxed(plan.resident());
     if (plan.config().adaptive()) {
       diverged_.store_relaxed(plan.diverged());
-      if (const Decisions& decisions = plan.decisions(); !decisions.empty()) {
-        const std::scoped_lock lock(mutex_);
-        Decisions& known = log_[plan.epoch()];
-        known.insert(known.end(), decisions.begin() + static_cast<std::ptrdiff_t>(known.size()), decisions.end());
-      }
+      const std::scoped_lock lock(mutex_);
+      plan.each_log([&](const SegmentName& segment, const Decisions& decisions) {
+        if (decisions.empty() && segment.pass == segment.epoch && segment.parts == 0) {
+          return false;
+        }
+        Decisions& known = log_[segment];
+        const std::size_t before = known.size();
+        known.insert(known.end(), decisions.begin() + static_cast<std::ptrdiff_t>(before), decisions.end());
+        return decisions.empty() || known.size() > before;  // else earlier ones are known
+      });
     }
   }
 
   [[nodiscard]] std::uint32_t resident() const noexcept { return resident_.load_relaxed(); }
   [[nodiscard]] bool diverged() const noexcept { return diverged_.load_relaxed(); }
-  // Returns the decisions since each begin(), by its epoch; nothing in a forked child.
+  // Returns the decisions since each begin(); nothing in a forked child.
   [[nodiscard]] DecisionLog log() const {
     if (fork_guard_.forked()) {
       return {};
