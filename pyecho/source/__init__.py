@@ -33,7 +33,8 @@ from pyecho._core import ConfigError
 from pyecho.source.arrays import Arrays, columns_of, is_array
 from pyecho.source.dataloader import DataLoaderSource, owned
 from pyecho.source.iterable import Iterable
-from pyecho.source.reader import Source, has_special, is_arrow
+from pyecho.source.reader import Source
+from pyecho.source.sniff import has_special, is_arrow
 
 if TYPE_CHECKING:
     from pyecho.source.arrow import Arrow

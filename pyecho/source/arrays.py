@@ -15,15 +15,8 @@ import numpy as np
 
 from pyecho._core import ConfigError
 from pyecho.items.spec import is_tensor
-from pyecho.source.reader import (
-    CHUNK_BYTES,
-    Indexed,
-    Source,
-    has_special,
-    is_arrow,
-    length_of,
-    rows_of_all,
-)
+from pyecho.source.reader import CHUNK_BYTES, Indexed, Source, rows_of_all
+from pyecho.source.sniff import has_special, is_arrow, length_of
 
 MOST_CHUNK_BYTES = 64 * CHUNK_BYTES  # where a file is compressed in chunks as large as this
 TENSOR_ROWS = 256  # tensors made at a time when one is iterated by row: iter() would make all

@@ -13,17 +13,8 @@ import pyarrow as pa
 from pyecho.items.nest import map_nest
 from pyecho.items.rows import rows_of
 from pyecho.source.arrow_leaves import Known, NullRow, checked, leaf
-from pyecho.source.reader import (
-    CHUNK_BYTES,
-    EXPORTS,
-    STREAMS,
-    Chained,
-    Indexed,
-    Source,
-    has_special,
-    length_of,
-    too_short,
-)
+from pyecho.source.reader import CHUNK_BYTES, Chained, Indexed, Source, too_short
+from pyecho.source.sniff import EXPORTS, STREAMS, has_special, length_of
 
 CHUNK_ROWS = 4096  # at most: their objects should stay in the caches until they are in slots
 MAPS = Path("/proc/self/maps")

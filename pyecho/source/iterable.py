@@ -14,8 +14,9 @@ from typing import Any
 
 from pyecho._core import CheckpointError
 from pyecho.source.arrays import in_memory
-from pyecho.source.reader import Indexed, Source, is_record_batch, length_of, rows_of_all
+from pyecho.source.reader import Indexed, Source, rows_of_all
 from pyecho.source.seen import Seen, digest_of_item
+from pyecho.source.sniff import is_record_batch, length_of
 
 
 class Iterable(Source):

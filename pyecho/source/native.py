@@ -16,7 +16,8 @@ import numpy as np
 from pyecho._core import CheckpointError, ConfigError
 from pyecho.items.nest import leaves_of, map_nest
 from pyecho.items.spec import Field
-from pyecho.source.reader import Source, length_of
+from pyecho.source.reader import Source
+from pyecho.source.sniff import length_of
 
 
 class Native(Source):

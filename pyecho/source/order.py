@@ -10,7 +10,8 @@ from typing import Any
 
 from pyecho import _core
 from pyecho._core import ConfigError, EchoError
-from pyecho.source.reader import Indexed, length_of, tell_epoch
+from pyecho.source.reader import Indexed
+from pyecho.source.sniff import length_of, tell_epoch
 from pyecho.warn import warn
 
 _Read = tuple[list[Any], list[Any]]

@@ -14,7 +14,8 @@ from pyecho.config import Config
 from pyecho.source.arrays import Arrays, has_columns
 from pyecho.source.iterable import Iterable, batch_of
 from pyecho.source.order import Order, Sampled
-from pyecho.source.reader import Indexed, Source, has_special, item_at, length_of
+from pyecho.source.reader import Indexed, Source, item_at
+from pyecho.source.sniff import has_special, length_of
 
 
 def picked(inner: Source, config: Config) -> Source:

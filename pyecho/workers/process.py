@@ -22,7 +22,8 @@ import numpy as np
 
 from pyecho import _core
 from pyecho.items.nodes import node_of
-from pyecho.source.reader import item_at, tell_epoch
+from pyecho.source.reader import item_at
+from pyecho.source.sniff import tell_epoch
 from pyecho.workers.channel import (
     DONE,
     FAILED,
