@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
 from members import Unsized
+from reference_random import GOLDEN_GAMMA, MASK, mix64
 from reference_rounds import Arrivals, Rounds, adaptive_iterations
 from segments import segments_of
 from worlds import Member, Told, loader_of, run_world
@@ -128,7 +129,7 @@ class Run:
         )
         arrivals = Arrivals(repeat(self.lengths[rank]), cycle(self.arrivals[rank]), pool)
         self.log = {0: arrivals.log}
-        seed = model.mix64((plan["seed"] + rank * model.GOLDEN_GAMMA) & model.MASK)
+        seed = mix64((plan["seed"] + rank * GOLDEN_GAMMA) & MASK)
         return adaptive_iterations(arrivals, epoch=0, **plan | ({"seed": seed} if rank else {}))
 
 

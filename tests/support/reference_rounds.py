@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain, count
 
-from reference_model import DRAW_STREAM, OVER, Use, Xoshiro256, stream_key
+from reference_model import DRAW_STREAM, OVER, Use
+from reference_random import Xoshiro256, stream_key
 
 
 class Rounds:
