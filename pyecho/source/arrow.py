@@ -36,7 +36,7 @@ class Arrow(Source):
         exported = any(has_special(given, name) for name in EXPORTS)
         if exported and not self.one_shot and _rows_told(given) is not None:
             arrays = list(islice(self._arrays(), 2))
-            _check_type(arrays[0][:0])  # at once
+            leaf(arrays[0][:0], {})  # refuses types at once
             self.in_memory = not any(map(_is_mapped, arrays))
 
     def read(self, start: int = 0) -> Iterator[Any]:
@@ -144,7 +144,7 @@ class _Chunks(Iterator[Any]):
 def _chunk_rows(array: Any) -> int:
     """Check an array, and return how many rows of it are read at a time."""
     if not len(array):
-        _check_type(array)
+        leaf(array, {})  # refuses its type
         return 1
     checked("the source", array.validate)
     try:
@@ -152,11 +152,6 @@ def _chunk_rows(array: Any) -> int:
     except pa.ArrowTypeError:  # views of text, in pyarrow before 26
         row_bytes = 0
     return int(min(CHUNK_ROWS, max(1, CHUNK_BYTES // max(1, row_bytes))))
-
-
-def _check_type(empty: Any) -> None:
-    checked("the source", empty.validate)
-    leaf(empty, {})
 
 
 def _each_row(batch: Any) -> Iterator[Any]:

@@ -61,6 +61,7 @@ def leaf(array: Any, known: Known, path: str = "the source", per_row: int = 1) -
     if isinstance(kind, pa.StructType):
         return _columns(array, known, path, per_row)
     if isinstance(kind, pa.FixedSizeListType):
+        checked(path, array.validate)  # lists may have less than no elements
         begin, size = array.offset * kind.list_size, len(array) * kind.list_size
         values = array.values.slice(begin, size)
         rows = _numbers(values, known, path, per_row * kind.list_size)

@@ -160,7 +160,7 @@ def test_memory_that_cannot_be_had_is_a_memory_error(threads):
     with pytest.raises(MemoryError, match=r"the system has no memory.*lower shuffle_buffer"):
         make(pyecho.Field(2**30, float), shuffle_buffer=2**14, threads=threads)
     with pytest.raises(pyecho.ConfigError, match="lower shuffle_buffer"):
-        make(pyecho.Field((2**40, 2**20), float), batch_size=2**20, threads=threads)
+        make(pyecho.Field((2**40, 2**18), float), batch_size=2**20, threads=threads)
 
 
 @pytest.mark.parametrize("threads", [0, 2])
