@@ -61,7 +61,7 @@ class LoaderTools:
 
     def stats(self) -> EchoStats:
         """Return counts and times over all epochs of this loader, the running one included."""
-        return self._run.stats()
+        return self._run.engine.stats()
 
     def __repr__(self) -> str:
         """Show the source's type and the arguments that matter most."""

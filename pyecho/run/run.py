@@ -21,7 +21,6 @@ from pyecho.run.threads import close_at_exit
 from pyecho.source import Source
 from pyecho.source.cursor import cannot_go_back
 from pyecho.state.position import Position, Snapshot
-from pyecho.stats import EchoStats
 
 if TYPE_CHECKING:
     from pyecho.state.check import SavedState
@@ -197,10 +196,6 @@ class Run:
         flows = self.config.steps_per_epoch is not None
         return flows or pass_follows(self.config, self.source, self.epoch)
 
-    def stats(self) -> EchoStats:
-        """Return the counts and times of all epochs so far."""
-        return self.engine.stats()
-
     # ------------------------------------------------------------ in turn
 
     def _begin_in_turn(self, token: object) -> tuple[Any, int]:
@@ -344,7 +339,7 @@ class Run:
         self.engine.crew.check_open()
         reading, stays = self.reading, saved.source is None and self.source.one_shot
         if stays and saved.snapshot is not None:
-            if self.stats().read or (reading is not None and reading.is_open):
+            if self.engine.stats().read or (reading is not None and reading.is_open):
                 raise cannot_go_back(self.source)
             reading = None
         self._retire()
