@@ -221,7 +221,7 @@ class EchoLoader(LoaderTools):
         if self._config.progress:
             from pyecho.run.progress import Shown
 
-            return Shown(batches, operator.length_hint(self) or None, self._run.stats)
+            return Shown(batches, operator.length_hint(self) or None, self.stats)
         return batches
 
     def _new_run(self) -> Run:
