@@ -6,18 +6,23 @@ from contextlib import contextmanager
 
 from pyecho.wiring import Wiring
 
+_changing = threading.Lock()
+_before: list[
+    int
+] = []  # of each that is within: ranks that are threads make their loaders together
+
 
 @contextmanager
 def segments_of(uses: int | None) -> Iterator[None]:
     """Have loaders and buffers that are made within have segments of so many uses of a stream."""
     defaults = Wiring.__init__.__kwdefaults__
     with _changing:
-        before = defaults["segment_uses"]
+        _before.append(defaults["segment_uses"])
         defaults["segment_uses"] = uses or 0
-        try:
-            yield
-        finally:
-            defaults["segment_uses"] = before
-
-
-_changing = threading.RLock()  # ranks that are threads make their loaders at the same time
+    try:
+        yield
+    finally:
+        with _changing:
+            before = _before.pop()
+            if not _before:
+                defaults["segment_uses"] = before
