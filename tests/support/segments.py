@@ -7,9 +7,7 @@ from contextlib import contextmanager
 from pyecho.wiring import Wiring
 
 _changing = threading.Lock()
-_before: list[
-    int
-] = []  # of each that is within: ranks that are threads make their loaders together
+_before: list[int] = []  # of each that is within; ranks that are threads make loaders together
 
 
 @contextmanager
