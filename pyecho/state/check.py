@@ -147,12 +147,15 @@ def _snapshot_of(state: Loaded, ranks: int, config: Config) -> Snapshot:
         if at.passes is None:
             raise CheckpointError("the state holds items and not the passes they are of")
         unspent = _unspent_of(state["unspent"], at.fed, config)
+    links = {name: _link_of(link) for name, link in state["links"].named().items()}
+    # Only the last end may have been counted before it came.
+    _require(all(taken <= at.iterations + 1 for taken, *_ in links.values()), "links")
     return Snapshot(
         at=at,
         unspent=unspent,
         held=[each.value for each in state["held"].each()],
         held_row=state["held_row"].count(),
-        links={name: _link_of(link) for name, link in state["links"].named().items()},
+        links=links,
     )
 
 
