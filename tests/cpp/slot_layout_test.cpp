@@ -1,4 +1,3 @@
-#include "core/memory/sizes.hpp"
 #include "core/memory/slot_layout.hpp"
 
 #include <gtest/gtest.h>
@@ -6,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
+
+#include "core/memory/sizes.hpp"
 
 namespace pyecho {
 namespace {
