@@ -12,8 +12,6 @@ export SYSTEM_PACKAGES ?= no
 FAULTS ?=
 # Which libraries make ecosystem tests pyecho with; all of them if empty.
 ECOSYSTEM ?=
-# Which C++ units make tidy looks at, as regular expressions of their paths; all of them if empty.
-TIDY_UNITS ?=
 # The wheel for test-wheel.
 WHEEL ?= dist/*.whl
 # How many items each stress test moves under the sanitizers, which slow it down about tenfold.
@@ -75,7 +73,7 @@ faults: gtest .venv/test.stamp ## Put each fault of tests/faults.toml into a cop
 
 nightly: .venv/test.stamp ## What is left out of .ci/run (hours): stress, faults, speed, all emulated schedules, other libraries, Pythons and processors
 	PYECHO_STRESS=1 $(MAKE) test test-cuda-all
-	$(MAKE) fuzz
+	$(MAKE) lint fuzz
 	$(MAKE) faults
 	$(MAKE) ecosystem test-aarch64
 	$(BIN)/python benchmarks/gate.py
@@ -144,7 +142,7 @@ style: .venv/test.stamp .venv/dev.stamp
 tidy: .venv/test.stamp .venv/dev.stamp
 	$(WITH_TOOLS) cmake --preset tidy -DPYECHO_BUILD_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
 	  -Dpybind11_DIR="$$($(BIN)/pybind11-config --cmakedir)"
-	$(TIDY) -checks=-bugprone-suspicious-include $(TIDY_UNITS) # unity files include .cpp files
+	$(TIDY) -checks=-bugprone-suspicious-include # unity files include .cpp files
 
 format: .venv/dev.stamp ## Format all sources in place
 	$(BIN)/ruff check --fix

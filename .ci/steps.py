@@ -30,7 +30,10 @@ STEPS = {  # name: command, and the step before it; in the order in which they b
     "wheel": ("make test-wheel WHEEL=$(echo build/wheel/*.whl)", "package"),
     "demo": ("make demo DEMO_ARGS='--factors 1,3 --seeds 1'", "tools"),
 }
-TESTED_ON_EMULATED_DEVICES = ("csrc", "pyecho", "tests/gpu", "tests/device", "tools/cuda_emulator")
+ONLY_IF_CHANGED = {  # make nightly runs these in any case
+    "tidy": ["csrc", "include", "benchmarks/cpp"],
+    "cuda": ["csrc", "pyecho", "tests/gpu", "tests/device", "tools/cuda_emulator"],
+}
 
 
 def main() -> int:
@@ -38,11 +41,10 @@ def main() -> int:
     LOGS.mkdir(parents=True, exist_ok=True)
     os.environ["PIP_NO_COMPILE"] = "0"  # which is how pip wants to be told not to compile
     began, waiting, passed, failed = time.monotonic(), dict(STEPS), {None}, []
-    if not changed(TESTED_ON_EMULATED_DEVICES):
-        del waiting["cuda"]
-    os.environ["TIDY_UNITS"] = units = " ".join(units_of(changed(["csrc"])))
-    if not units:
-        del waiting["tidy"]
+    for name, folders in ONLY_IF_CHANGED.items():
+        if not changed(folders):
+            print(f"{name:10} left out: nothing has changed there in the last day")
+            del waiting[name]
     running = {}
     while waiting or running:
         ready = [name for name, (_, before) in waiting.items() if before in passed]
@@ -77,26 +79,14 @@ def begin(name, command):
 
 
 def changed(folders):
-    """Return the files there that commits of the day before the last one touch; all, if unknown."""
-    git = ["git", "-c", "core.fsmonitor=false"]
+    """Return True if commits of the day before the last one touch these; also if none is known."""
+    git = ["git", "-c", "core.fsmonitor=false", "log"]
     try:
-        last = int(subprocess.check_output([*git, "log", "-1", "--format=%ct"], cwd=ROOT))
-        command = [*git, "log", f"--since={last - 86_400}", "--format=", "--name-only", "--"]
-        names = subprocess.check_output([*command, *folders], cwd=ROOT, text=True).split()
-        return {ROOT / name for name in names}
+        last = int(subprocess.check_output([*git, "-1", "--format=%ct"], cwd=ROOT))
+        since = [f"--since={last - 86_400}", "--format=%h", "--", *folders]
+        return subprocess.check_output([*git, *since], cwd=ROOT) != b""
     except (OSError, subprocess.CalledProcessError):
-        return {path for folder in folders for path in (ROOT / folder).rglob("*")}
-
-
-def units_of(files):
-    """Return the C++ units among these files, and the ones that include one of them."""
-    names = [f'"{file.relative_to(ROOT / "csrc")}"' for file in files if file.suffix == ".hpp"]
-    units = (ROOT / "csrc").rglob("*.cpp")
-    return [
-        str(unit.relative_to(ROOT))
-        for unit in units
-        if unit in files or any(name in unit.read_text() for name in names)
-    ]
+        return True
 
 
 if __name__ == "__main__":
