@@ -15,7 +15,7 @@ from pyecho.adaptive import Adaptive
 from pyecho.checked import MAX_USES, checked_factor
 from pyecho.items.programs import Ops, checked_ops
 from pyecho.items.ragged import Fields, checked_fields
-from pyecho.state.walk import MOST
+from pyecho.source.sniff import MOST
 from pyecho.wiring import Wiring, bounded, check_fields, flag
 
 if TYPE_CHECKING:

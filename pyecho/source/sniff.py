@@ -6,7 +6,8 @@ import sys
 from typing import Any
 
 from pyecho._core import ConfigError
-from pyecho.state.walk import MOST
+
+MOST = 2**62  # of anything that is counted
 
 EXPORTS = ("__arrow_c_stream__", "__arrow_c_array__")
 """Methods that export Arrow data: as a stream, or, where there is none, a single array."""

@@ -14,6 +14,7 @@ from pyecho import _core
 from pyecho._core import CheckpointError
 from pyecho.config import Config
 from pyecho.source.seen import MOST_LEAVES
+from pyecho.source.sniff import MOST
 from pyecho.state.position import (
     BATCH,
     LAST_END,
@@ -25,7 +26,7 @@ from pyecho.state.position import (
     Varied,
     options_of,
 )
-from pyecho.state.walk import MOST, Loaded, digest, is_named, is_scalar, plain, shown
+from pyecho.state.walk import Loaded, digest, is_named, is_scalar, plain, shown
 
 MOST_EPOCHS = 2**63
 MOST_RANKS = 2**20

@@ -18,8 +18,8 @@ import numpy as np
 
 from pyecho import _core
 from pyecho._core import CheckpointError
+from pyecho.source.sniff import MOST
 
-MOST = 2**62  # of anything that is counted
 MOST_DEPTH = 100  # of containers in each other
 LARGE = 1000  # bytes
 MOST_REPEATED = 2**26

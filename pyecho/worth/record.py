@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyecho.state.walk import MOST, Loaded
+from pyecho.source.sniff import MOST
+from pyecho.state.walk import Loaded
 from pyecho.worth.estimate import Floats
 
 # Attributes of a record that are saved by their names.

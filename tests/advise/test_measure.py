@@ -13,6 +13,7 @@ from drivers import drivers, flat, levels, loader_of
 from interrupts import interrupted
 from learners import observed
 from torch.utils.data import DataLoader
+from waiting import wait_until
 
 import pyecho
 from pyecho.tools.advise import measure, probe
@@ -151,7 +152,7 @@ def test_workers_that_hang_are_given_up(monkeypatch):
     advice = pyecho.EchoLoader(source, 1, batch_size=2).advise(paused(1e-3), steps=8)
     assert advice.facts.workers == {}
     assert "not measured: 1 of them took too long" in str(advice)
-    assert not {*multiprocessing.active_children()} - children
+    assert wait_until(lambda: not {*multiprocessing.active_children()} - children)
 
 
 @pytest.mark.slow
@@ -173,7 +174,7 @@ def test_interrupted_advise_leaves_nothing_behind(monkeypatch):
     loader = pyecho.EchoLoader(source, 1, batch_size=2)
     source.hangs = True
     interrupted(lambda: loader.advise(paused(1e-3), steps=8), before_workers)
-    assert not {*multiprocessing.active_children()} - children
+    assert wait_until(lambda: not {*multiprocessing.active_children()} - children)
     assert len(list(itertools.islice(loader, 3))) == 3
 
 
