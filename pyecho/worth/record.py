@@ -131,6 +131,10 @@ class Record:
         for name, array in record._filled().items():
             least = -LARGEST if name in ("sums", "validation_losses") else 0
             array[...] = state[name].numbers(float, least, LARGEST, *array.shape)
+        most = 1.01 * MOST_LOSS  # of the losses that `add` takes, and rounding
+        for name, sums in (("sums", record.sums / most), ("squares", record.squares / most / most)):
+            if (np.abs(sums) > (record.counts if sums.ndim > 1 else record.counts[:, 0])).any():
+                state[name].fail(f"sums of losses below {MOST_LOSS:g}")
         return record
 
     def _filled(self) -> dict[str, Floats]:

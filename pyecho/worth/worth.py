@@ -127,7 +127,8 @@ class Worth:
         """Return what is known so far; the same object until more was observed. Takes 30 ms."""
         self._count_all()
         if self._estimate is None:
-            self._estimate = _estimate_of(self._record)
+            with np.errstate(all="ignore"):  # of numbers that only a damaged state has
+                self._estimate = _estimate_of(self._record)
         return self._estimate
 
     def merge(self, other: Worth) -> None:
