@@ -29,7 +29,7 @@ from pyecho.tools.arguments import positive_int, some_of
 
 
 class Kind(NamedTuple):
-    """What a figure compares."""
+    """The runs that a figure compares."""
 
     title: str
     measure: str
@@ -214,7 +214,7 @@ def parsed_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 Setting = tuple[Condition, Goal, bool]
-"""What is tuned, its goal, and True if it is timed over the slow network."""
+"""Tuned condition, its goal, and True if it is timed over the slow network."""
 
 
 def settings_of(entry: Entry) -> list[Setting]:

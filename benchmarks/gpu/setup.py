@@ -1,4 +1,4 @@
-"""What the measurements share: sizes, rows of random bytes in host memory, and times."""
+"""Sizes, rows of random bytes in host memory, and times, which all measurements need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demonstration ends with: a table and a figure of finished runs."""
+"""A table and a figure of finished runs, with which the demonstration ends."""
 
 from __future__ import annotations
 

@@ -281,9 +281,6 @@ def too_short(items: int, needed: int) -> CheckpointError:
     )
 
 
-# ------------------------------------------------------------ what an object has
-
-
 def rows_of_all(batches: Iterable[Any]) -> int | None:
     """Return how many rows batches have in all; None if one of them has no array."""
     try:

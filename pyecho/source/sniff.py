@@ -1,4 +1,4 @@
-"""What an object of the user's is, and tells of itself."""
+"""Recognises kinds of objects, and asks them for lengths and epochs."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ def test_source_that_ends_too_soon_says_so(items):
 
 
 def test_generator_shorter_than_the_run_is_no_fast_source():
-    """What comes after its last item is the pool, at the speed of memory."""
+    """After its last item only the pool is left, which has the speed of memory."""
 
     def made():
         def items():

@@ -1,4 +1,4 @@
-"""What makes Arrow streams, record batches, damaged data, and a machine without pyarrow."""
+"""Makers of Arrow streams, record batches, damaged data, and a machine without pyarrow."""
 
 import gc
 import pickle

@@ -1,11 +1,13 @@
 """Bytes that cross the link, and the memory that this takes."""
 
 import bisect
+from functools import partial
 from itertools import islice
 
 import numpy as np
 import pytest
 import torch
+from drivers import GoesOn
 from host_device import WAYS
 from torn import values_of
 from trace_format import Trace
@@ -90,26 +92,9 @@ def test_max_bytes_bounds_what_is_kept_on_the_device(device, arguments, there, n
     take(needed)
 
 
-class GoesOn:
-    """Goes on by a state of its own."""
-
-    def __init__(self):
-        self.at = 0
-
-    def __iter__(self):
-        while self.at < 42:
-            self.at += 1
-            yield float(self.at - 1)
-        self.at = 0
-
-    def state_dict(self):
-        return {"at": self.at}
-
-    def load_state_dict(self, state):
-        self.at = state["at"]
-
-
-@pytest.mark.parametrize("source", [list(map(float, range(42))), GoesOn], ids=["list", "stateful"])
+@pytest.mark.parametrize(
+    "source", [list(map(float, range(42))), partial(GoesOn, 42)], ids=["list", "stateful"]
+)
 @pytest.mark.parametrize(
     "options",
     [
@@ -127,7 +112,7 @@ def test_states_of_states_of_a_pool_load_under_the_bound_of_their_run(device, op
     def loader(limit):
         arguments = {"factor": 2, "batch_size": 4, "shuffle_buffer": 8} | options
         there = Device("cuda:0", echo=True, max_bytes=limit)
-        items = source() if isinstance(source, type) else source
+        items = source() if callable(source) else source
         return pyecho.torch.EchoLoader(items, **arguments, device=there)
 
     def fits(limit):

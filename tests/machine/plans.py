@@ -129,7 +129,7 @@ class Plan:
 
     @property
     def saves_tensors(self) -> bool:
-        """Whether nothing but tensors and plain data is in its states."""
+        """True if its states hold nothing but tensors and plain data."""
         return (
             self.of_torch
             and self.options["batch_size"] is not None

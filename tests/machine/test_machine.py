@@ -121,7 +121,7 @@ class Consumer(RuleBasedStateMachine):
 
     @property
     def end_is_open(self) -> bool:
-        """Whether the loader knows that this was the last batch depends on what it has read."""
+        """True if the loader knows the last batch only once it has read far enough."""
         known = self.plan.kind.known and not self.plan.adaptive
         known = known and not self.plan.options["unique_in_batch"]
         if known or self.plan.options["steps_per_epoch"] is not None:

@@ -28,7 +28,7 @@ SOURCES = {"array": np.array, "told": Told, "unsized": Unsized}
 
 
 class Run:
-    """What all ranks read, and what each of them is to yield.
+    """The sources of all ranks, and the batches that each is to yield.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a state costs."""
+"""A state costs what it weighs."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Whatever state is loaded is refused, or gives a stream: changed at random by hypothesis.
+"""Any state, changed at random by hypothesis, is refused or gives a stream.
 
 As many as the profile says: some in CI, 5,000 of each kind at night. What is known to be wrong, and
 what may look so, is at the end.

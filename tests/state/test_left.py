@@ -1,10 +1,11 @@
-"""What a loop that was left leaves behind."""
+"""A loop that was left keeps its place, and no thread."""
 
 import itertools
 import threading
 from collections import deque
 
 import pytest
+from drivers import GoesOn
 from waiting import join_threads
 
 import pyecho
@@ -70,32 +71,18 @@ def test_state_after_the_last_step_goes_on_though_no_item_follows_yet(factor, pa
         assert sum(1 for _ in second) == 6
 
 
-class GoesOn:
-    """Goes on by a state of its own."""
-
+class Sized(GoesOn):
     def __init__(self):
-        self.at = 0
+        super().__init__(14)
 
     def __len__(self):
         return 14
-
-    def __iter__(self):
-        while self.at < 14:
-            self.at += 1
-            yield float(self.at - 1)
-        self.at = 0
-
-    def state_dict(self):
-        return {"at": self.at}
-
-    def load_state_dict(self, state):
-        self.at = state["at"]
 
 
 @pytest.mark.parametrize("payload", [True, False])
 @pytest.mark.parametrize("augment", [None, lambda batch, rng: batch])
 @pytest.mark.parametrize("threads", [0, None])
-@pytest.mark.parametrize("source", [Rows, GoesOn])
+@pytest.mark.parametrize("source", [Rows, Sized])
 def test_state_after_a_break_on_the_last_batch_of_a_pass_is_the_next_one(
     source, threads, augment, payload
 ):
@@ -113,6 +100,6 @@ def test_state_after_a_break_on_the_last_batch_of_a_pass_is_the_next_one(
         for _ in zip(range(len(passes[0])), left, strict=False):  # and no more
             pass
         resumed = loader()
-        resumed.load_state_dict(left.state_dict(payload=payload or source is GoesOn))
+        resumed.load_state_dict(left.state_dict(payload=payload or source is Sized))
         for wanted in passes[number + 1 :]:
             assert [batch.tolist() for batch in resumed] == wanted

@@ -55,7 +55,9 @@ SAME = [
 def test_options_that_mean_the_same_are_the_same(given, other, turned):
     given, other = (other, given) if turned else (given, other)
     state = pyecho.torch.EchoLoader([1], batch_size=4, **given).state_dict()
-    pyecho.torch.EchoLoader([1], batch_size=4, **other).load_state_dict(state)
+    loader = pyecho.torch.EchoLoader([1], batch_size=4, **other)
+    loader.load_state_dict(state)
+    assert loader.state_dict()["options"] == state["options"]
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,26 @@ class Sized(Iterated):
         return len(self.items)
 
 
+class GoesOn:
+    """Yields floats, and goes on by a state of its own."""
+
+    def __init__(self, items):
+        self.items = items
+        self.at = 0
+
+    def __iter__(self):
+        while self.at < self.items:
+            self.at += 1
+            yield float(self.at - 1)
+        self.at = 0
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
 class Blocked:
     """A source that yields some items at once and the rest after it is released."""
 

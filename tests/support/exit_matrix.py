@@ -174,7 +174,7 @@ class Exit(NamedTuple):
 
     @property
     def possible(self) -> bool:
-        """Whether the script can end cleanly at all.
+        """True if the script can end cleanly at all.
 
         An abandoned source that blocks gives no batch again. With threads=0 PyTorch runs in the
         program's own thread: Python before 3.14 aborts when it ends a daemon thread there. And

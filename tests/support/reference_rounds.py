@@ -40,7 +40,7 @@ class Rounds:
 
     @property
     def suffices(self) -> bool:
-        """Whether a whole batch can be drawn."""
+        """True if a whole batch can be drawn."""
         left = (
             len(self.uses) if self.unique else sum(self.most - each for each in self.uses.values())
         )

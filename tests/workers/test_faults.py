@@ -161,7 +161,7 @@ def test_workers_serve_all_epochs_and_end_with_the_loader():
         next(batches)
     del loader, batches
     gc.collect()
-    # Those of other tests may have ended meanwhile; what reaps the workers closes theirs.
+    # Workers of other tests may have ended meanwhile; the thread that reaps them closes theirs.
     assert wait_until(lambda: descriptors >= descriptors_open())
     assert children >= {*multiprocessing.active_children()}
 

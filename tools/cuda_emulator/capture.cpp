@@ -10,7 +10,7 @@ namespace {
 
 thread_local int capture_mode = kGlobal;
 
-// Whether a capture forbids unsafe calls to the calling thread.
+// Returns true if a capture forbids unsafe calls to the calling thread.
 bool forbids(const Capture& capture) {
   if (capture_mode == kRelaxed || capture.mode == kRelaxed) return false;
   if (capture.thread == std::this_thread::get_id()) return true;
@@ -26,7 +26,7 @@ bool is_under_way(const Capture* capture) {
   return std::find(captures.begin(), captures.end(), capture) != captures.end();
 }
 
-// Whether the origin waits, in the end, for all that other streams were given.
+// Returns true if the origin waits, in the end, for all that other streams were given.
 bool joined(Capture& capture) {
   auto& known = capture.frontiers[capture.origin];
   for (const auto& [stream, frontier] : capture.frontiers) {

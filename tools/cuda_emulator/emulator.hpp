@@ -236,7 +236,7 @@ extern thread_local std::vector<int> contexts;
 // Counts a call, and fails it if a test wants that. Passive functions ask the device nothing, so
 // they work on a broken one.
 void enter(const char* function, bool passive);
-// Whether a piece of work that runs now is to fail. The failure shows at the next synchronising call.
+// True if a piece of work that runs now is to fail. The failure shows at the next synchronising call.
 bool fails_now(Kind kind);
 void show_running_failure();
 // Callable with or without the mutex, and in a forked child.

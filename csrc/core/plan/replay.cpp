@@ -150,7 +150,9 @@ void Replay::check() const {
   if (config.adaptive()) {
     uses = is_bounded ? static_cast<double>(decisions_) * batch_size_ : 0;
   }
-  if (uses > most_uses || empty > kMostEmptyPasses || (config.adaptive() && iterations > kMostEmptyPasses)) {
+  // An iteration with uses has a decision.
+  const bool many_iterations = config.adaptive() && iterations > kMostEmptyPasses + static_cast<double>(decisions_);
+  if (uses > most_uses || empty > kMostEmptyPasses || many_iterations) {
     throw BadState(
         "the state was taken after more uses, or passes without items, than follow each other in a segment of a run, "
         "and would take long to plan again: it is damaged; load an earlier one");
