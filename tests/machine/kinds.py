@@ -54,6 +54,8 @@ class Kind:
         A batch size is needed, or none is possible.
     indexed
         Workers can read it.
+    survives
+        Ctrl-C ends no generator of the user's, as it does one that draws while pyecho seeds it.
     plain_states
         Nothing of pyecho's or NumPy's own is in states of batches that were made ahead.
     rows
@@ -72,6 +74,7 @@ class Kind:
     examples_only: bool = False
     batches_only: bool = False
     indexed: bool = False
+    survives: bool = True
     plain_states: bool = True
     rows: Callable[[int, int], int] = lambda items, number: items
     options: dict[str, Any] = field(default_factory=dict)
@@ -246,7 +249,10 @@ KINDS: dict[str, Kind] = {
     "loader of lists": Kind(lists, known=True, **CUT),
     "weighted loader": Kind(weighted, **ORDERED, **CUT),
     "drawing loader": Kind(
-        lambda items: DataLoader(Rows(items), batch_size=2, sampler=Drawn(items)), **ORDERED, **CUT
+        lambda items: DataLoader(Rows(items), batch_size=2, sampler=Drawn(items)),
+        survives=False,
+        **ORDERED,
+        **CUT,
     ),
     "seeded loader": Kind(seeded, jumps=False, **ORDERED, **CUT),
     "stateful": Kind(Stateful, **OWN),

@@ -212,7 +212,7 @@ class Plan:
         plan = {name: options[name] for name in ("factor", "seed", "unique_in_batch", "drop_last")}
         if steps is None and (options["shards"] is not None or options["pad_last"]):
             plan["uses"] = model.uses_of_longest(
-                self.items,
+                self.kind.rows(self.items, flow),
                 options["factor"],
                 streams=options["shards"] or 1,
                 batch_size=rows,
@@ -276,7 +276,7 @@ def plans(draw: Any) -> Plan:
         options["shuffle_buffer"] = max(options["shuffle_buffer"], rows)
         options["segment_uses"] = None
         options["arrivals"] = tuple(draw(st.lists(st.integers(0, 5), min_size=1, max_size=3)))
-    elif kind.known and draw(st.booleans()):
+    elif kind.known and not kind.batches_only and draw(st.booleans()):
         if steps is None:
             options["unique_in_batch"] = False
         shards = options["shards"] = draw(st.sampled_from([None, 1, 2, 3]))

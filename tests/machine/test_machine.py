@@ -205,6 +205,7 @@ class Consumer(RuleBasedStateMachine):
 
     @precondition(lambda self: self.may_take() and not (self.plan.kind.one_shot and self.is_loaded))
     @precondition(lambda self: self.plan.kind.jumps or self.plan.kind.own_state)
+    @precondition(lambda self: self.plan.kind.survives)
     @rule(count=st.integers(1, 4), gaps=st.lists(st.integers(1, 200), min_size=1, max_size=3))
     def be_interrupted(self, count: int, gaps: list[int]) -> None:
         self.take(count, Interrupts(*gaps))
