@@ -201,7 +201,7 @@ inline pybind11::tuple arrays_of(const Places& items) {
 
 // Same, of the items at the position of a replay: of these numbers, ascending, or all. Raises CheckpointError if there
 // are others.
-inline pybind11::tuple items_of(const Replay& replay, const std::optional<Indices>& numbers) {
+inline pybind11::tuple items_of(Replay& replay, const std::optional<Indices>& numbers) {
   if (!numbers) {
     return arrays_of(replay.items());
   }

@@ -126,7 +126,8 @@ py::tuple Stage::resume(const py::object& at, const std::optional<Indices>& unsp
   const PlanPosition position = position_of(at, unspent.has_value());
   const auto delivered = option<std::uint64_t>(at, "delivered");
   paused_.store_relaxed(true);
-  return items_of(start(position, delivered, errors().checkpoint_error), unspent);
+  Replay replay = start(position, delivered, errors().checkpoint_error);
+  return items_of(replay, unspent);
 }
 
 }  // namespace pyecho::bindings

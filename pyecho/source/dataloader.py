@@ -10,12 +10,13 @@ import copy
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pyecho._core import CheckpointError
-from pyecho.source.iterable import Batches, Iterable, is_stateful
+from pyecho.source.iterable import Iterable, is_stateful
 from pyecho.source.lists import Lists, Loaded, Order, SeededLists
 from pyecho.source.seen import digest_of_list
 
@@ -88,9 +89,14 @@ class DataLoaderSource(Iterable):
         self.indexed = not self.batched
 
     def prepare(self) -> None:
-        """Draw the base, once."""
+        """Draw the base, once, also if Ctrl-C comes meanwhile."""
         if self._base is None:
-            self._base = _random(None)
+            before = _torch().get_rng_state()
+            try:
+                self._base = _random(None)
+            except BaseException:
+                _torch().set_rng_state(before)
+                raise
 
     def set_epoch(self, epoch: int) -> None:
         """Tell the loader, its samplers and its dataset."""
@@ -125,7 +131,7 @@ class DataLoaderSource(Iterable):
 
         def keep(begin: int, end: int) -> bool:
             held = bisect_left(rows, begin) < bisect_left(rows, end)
-            if held:
+            if held and begin not in begins[-1:]:  # else Ctrl-C has it asked again
                 begins.append(begin)
             return held
 
@@ -135,52 +141,60 @@ class DataLoaderSource(Iterable):
         self._loader.generator = self._seeded(1)  # that seeds the workers
         by_row = self.batched and self._has_lists
         again = self._loader.num_workers == 0  # Ctrl-C may cut loading short, in this thread
-        lists = Lists(self._draw, keep, self._drawn, by_row=by_row, again=again)
+        lists = Lists(partial(self._draw, []), keep, self._drawn, by_row=by_row, again=again)
         self._order.lists = lists
-        items: Iterator[Any] = iter(self._iterated)
-        if self.batched:
-            items = Batches(items)
-        return Loaded(items, lists, self._stop_counting), lists
+        items = Loaded(iter(self._iterated), lists, self._stop_counting, batched=self.batched)
+        return items, lists
 
     def _stop_counting(self) -> None:
         """Read from the beginning from now on: a batch has other rows than its list of indices."""
         self.indexed = False
 
-    def _draw(self) -> Iterator[Any]:
-        """Return the lists of indices of the pass."""
-        if self._is_behind(self._epoch):
-            for _ in self._draw_pass(max(self._restored)):
-                pass
-        lists = self._draw_pass(self._epoch)
+    def _draw(self, begun: list[list[Any]]) -> Iterator[Any]:
+        """Return the lists of indices of the pass.
+
+        `begun` gets the generators' states; where it has them, Ctrl-C has cut this short before.
+        """
+        given: list[Any] = []
+        with_generator(self._sampler, None, given)
+        if not begun:
+            begun.append(self._beginning(given))
+        if self._epoch not in self._restored:
+            self._restored = {}
+        self._first_known, self._drawn_to_end = 0, -1
+        self._remember(self._epoch, *begun)
+        lists = self._lists_from(given, *begun)
         return lists if self._is_known else self.seen.watched(lists, digest_of_list)
+
+    def _beginning(self, given: list[Any]) -> list[Any]:
+        """Return the states of the user's generators where the pass begins."""
+        if self._is_behind(self._epoch):
+            for _ in self._lists_from(given, self._restored[max(self._restored)]):
+                pass
+        elif self._epoch in self._restored:
+            return self._restored[self._epoch]
+        elif self._epoch < self._first_known:
+            raise CheckpointError(
+                f"items of epoch {self._epoch} are to be read again, and the state knows the "
+                f"generator of the DataLoader only from epoch {self._first_known} on; use "
+                "state_dict(payload=True)"
+            )
+        return [each.get_state() for each in given]
 
     def _is_behind(self, epoch: int) -> bool:
         """Return True if the last pass of a state had no item left, so its end was not drawn."""
         latest = max(self._restored, default=epoch)
         return latest < epoch and latest != self._drawn_to_end
 
-    def _draw_pass(self, epoch: int) -> Iterator[Any]:
-        given: list[Any] = []
-        with_generator(self._sampler, None, given)
-        begin = self._restored.get(epoch)
-        if begin is None:
-            if epoch < self._first_known:
-                raise CheckpointError(
-                    f"items of epoch {epoch} are to be read again, and the state knows the "
-                    f"generator of the DataLoader only from epoch {self._first_known} on; use "
-                    "state_dict(payload=True)"
-                )
-            self._restored = {}
-            begin = [each.get_state() for each in given]
-        elif len(begin) != len(given):
+    def _lists_from(self, given: list[Any], states: list[Any]) -> Iterator[Any]:
+        """Return the lists of indices of a pass that begins with these states."""
+        if len(states) != len(given):
             raise CheckpointError(
-                f"the state has {len(begin)} generators of the DataLoader's samplers, which have "
+                f"the state has {len(states)} generators of the DataLoader's samplers, which have "
                 f"{len(given)}"
             )
-        self._first_known, self._drawn_to_end = 0, -1
-        for generator, state in zip(given, begin, strict=True):
+        for generator, state in zip(given, states, strict=True):
             _restore(generator, state)
-        self._remember(epoch, begin)
         sampler = with_generator(self._sampler, self._seeded(0), [])
         if (generator := owned(self.object).generator) is not None:
             _random(generator)  # with which a DataLoader seeds its workers

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
 from pyecho.items.rows import rows_of
+from pyecho.source.iterable import batch_of
 
 
 class Order:
@@ -49,10 +49,11 @@ class Lists(Iterator[Any]):
         self._is_over = False
         self._by_row = by_row
         self._lists: Iterator[Any] | None = None
+        self._drawing: list[Any] = []
         self._again = again
         self._following: list[Any] = []
         self._loading: list[Any] = []
-        self.sizes: deque[int] = deque()
+        self.sizes: list[int] = []
         """Rows of the lists that were yielded, for `Loaded`."""
         self.row = 0
         """Rows (batches, if these are the items) before the next list."""
@@ -63,7 +64,9 @@ class Lists(Iterator[Any]):
             self._following.append(self._read())
         if self._again:
             self._loading[:] = self._following
-        return self._following.pop()
+        following = self._following[0]
+        del self._following[0]
+        return following
 
     def loaded(self) -> None:
         """Know that the items of the last list were loaded."""
@@ -77,17 +80,27 @@ class Lists(Iterator[Any]):
     def _read(self) -> Any:
         if self._lists is None:
             self._lists = self._draw()
-        for each in self._lists:
-            begin = self.row
-            self.row += len(each) if self._by_row else 1
-            if self._keep(begin, self.row):
+        while self._drawing or self._draws():
+            each, begin = self._drawing[0], self.row
+            end = begin + (len(each) if self._by_row else 1)
+            keeps = self._keep(begin, end)
+            # No call from here on, so that Ctrl-C finds all of it done or nothing.
+            del self._drawing[0]
+            self.row = end
+            if keeps:
                 if self._by_row:
-                    self.sizes.append(self.row - begin)
+                    self.sizes = [*self.sizes, end - begin]
                 return each
         if not self._is_over:
             self._drawn()
         self._is_over = True
         raise StopIteration
+
+    def _draws(self) -> bool:
+        """Draw a list, and keep it. Return False if there is none."""
+        assert self._lists is not None
+        self._drawing.extend(itertools.islice(self._lists, 1))
+        return bool(self._drawing)
 
     def look(self) -> None:
         """Skip to the first list now, unless a worker has it already."""
@@ -97,12 +110,18 @@ class Lists(Iterator[Any]):
 
 
 class Loaded(Iterator[Any]):
-    """The batches of a pass; calls `uneven` if one has other rows than its list of indices."""
+    """The batches of a pass; calls `uneven` if one has other rows than its list of indices.
 
-    def __init__(self, items: Iterator[Any], lists: Lists, uneven: Callable[[], None]) -> None:
+    `batched`: as `batch_of` returns them.
+    """
+
+    def __init__(
+        self, items: Iterator[Any], lists: Lists, uneven: Callable[[], None], *, batched: bool
+    ) -> None:
         self._items = items
         self._lists = lists
         self._uneven = uneven
+        self._batched = batched
         self._taken: list[Any] = []
 
     def __next__(self) -> Any:
@@ -111,15 +130,18 @@ class Loaded(Iterator[Any]):
             try:
                 self._taken.extend(itertools.islice(self._items, 1))
             except BaseException:
-                self._lists.failed()
+                if not self._taken:
+                    self._lists.failed()
                 raise
         if not self._taken:
             raise StopIteration
         self._lists.loaded()
-        if (sizes := self._lists.sizes) and rows_of(self._taken[0]) != sizes.popleft():
+        item, sizes = self._taken[0], self._lists.sizes
+        if self._batched:
+            item = batch_of(item)
+        if sizes and rows_of(item) != sizes[0]:
             self._uneven()
-        item = self._taken[0]
-        del self._taken[0]
+        del self._taken[0], sizes[:1]
         return item
 
 
@@ -130,12 +152,19 @@ class SeededLists(Iterator[Any]):
         self._sampler = sampler
         self._call = call
         self._items: Iterator[Any] | None = None
+        self._drawn: list[Any] = []
 
     def __next__(self) -> Any:
         """Return the next list."""
-        return self._call(self._next)
+        if not self._drawn:
+            self._call(self._draw)
+        if not self._drawn:
+            raise StopIteration
+        drawn = self._drawn[0]
+        del self._drawn[0]
+        return drawn
 
-    def _next(self) -> Any:
+    def _draw(self) -> None:
         if self._items is None:
             self._items = iter(self._sampler)
-        return next(self._items)
+        self._drawn.extend(itertools.islice(self._items, 1))

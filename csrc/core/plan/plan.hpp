@@ -190,13 +190,19 @@ class Plan {
   // Returns true if the segments end where Segments says: with an adaptive factor not where PlanConfig::replay has
   // decisions of the first segment only. These may be a plan of the whole run, not a log.
   [[nodiscard]] bool has_joints() const noexcept { return has_joints_; }
+  // Has each_item() pass over the item in this slot, which leaves before its next use, and whose data is gone.
+  void forget(std::uint32_t slot) noexcept { numbers_[slot] = kUnknown; }
   // Returns every item that was fed and is not drawn to its last use.
   [[nodiscard]] Places items() const;
   // Calls visit(slot, number) for each of them, in no order.
   template <class Visit>
   void each_item(const Visit& visit) const {
     for (const Turn& turn : streams_) {
-      turn.stream->each_slot([&](std::uint32_t slot) { visit(slot, numbers_[slot]); });
+      turn.stream->each_slot([&](std::uint32_t slot) {
+        if (numbers_[slot] != kUnknown) {
+          visit(slot, numbers_[slot]);
+        }
+      });
       for (std::uint32_t use = turn.next; use < turn.ahead; ++use) {
         if (turn.uses[use].last) {
           visit(turn.uses[use].slot, numbers_[turn.uses[use].slot]);

@@ -304,13 +304,16 @@ Places Replay::items() const {
   return items;
 }
 
-Places Replay::items_of(std::span<const std::uint64_t> numbers) const {
+Places Replay::items_of(std::span<const std::uint64_t> numbers) {
   Places items = this->items();
-  const auto others = std::ranges::remove_if(
-      items, [&](std::uint64_t number) { return !std::ranges::binary_search(numbers, number); },
+  const auto others = std::ranges::stable_partition(
+      items, [&](std::uint64_t number) { return std::ranges::binary_search(numbers, number); },
       &Places::value_type::first);
   if (!others.empty() && !plan_.config().adaptive()) {
     throw BadState(kContradiction);
+  }
+  for (const auto& [number, slot] : others) {
+    plan_.forget(slot);
   }
   items.erase(others.begin(), others.end());
   if (!std::ranges::equal(items, numbers, {}, &Places::value_type::first)) {

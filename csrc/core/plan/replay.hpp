@@ -40,10 +40,9 @@ class Replay {
   [[nodiscard]] bool advance(std::uint64_t uses = 1U << 20);
   // At the position: returns the items that the plan holds, numbered as the position does: from 0 in its segment.
   [[nodiscard]] Places items() const;
-  // Same, of these numbers, which are ascending. Throws BadState unless the plan holds
-  // these only; with an adaptive factor it may hold more, which it has dropped ahead of the consumer and does not use
-  // again.
-  [[nodiscard]] Places items_of(std::span<const std::uint64_t> numbers) const;
+  // Same, of these numbers, which are ascending. Throws BadState unless the plan holds these only; with an adaptive
+  // factor it may hold more, which had left ahead of the consumer, are not used again, and are forgotten.
+  [[nodiscard]] Places items_of(std::span<const std::uint64_t> numbers);
 
   [[nodiscard]] const Plan& plan() const noexcept { return plan_; }
   // Returns the slots without an item, after advance().

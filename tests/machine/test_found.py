@@ -1,0 +1,43 @@
+"""Sequences that a random search has found, and that a fixed seed need not find again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from plans import Driver, Plan
+from test_machine import Consumer, Move, pytestmark
+
+from pyecho import Adaptive
+
+__all__ = ["pytestmark"]
+
+
+@pytest.fixture
+def consumer() -> Iterator[Consumer]:
+    made = Consumer()
+    yield made
+    made.teardown()
+
+
+def test_items_that_left_before_a_state_are_in_no_later_one(consumer):
+    plan = Plan(
+        "stateful iterators",
+        1,
+        factor=Adaptive(4, min=1),
+        shuffle_buffer=1,
+        steps_per_epoch=4,
+        arrivals=(0, 0, 4),
+        links="augment",
+    )
+    consumer.begin(plan, Driver(prefetch=7))
+    consumer.move([Move(1, True, Driver(prefetch=2)), Move(2, True, Driver(prefetch=2))])
+
+
+@pytest.mark.parametrize("gap", range(1, 60))
+def test_ctrl_c_while_lists_are_drawn_loses_none(consumer, gap):
+    plan = Plan("loader of lists", 2, batch_size=1, shuffle_buffer=2, epochs=2)
+    consumer.begin(plan, Driver(threads=0))
+    consumer.finish()
+    consumer.be_interrupted(count=1, gaps=[gap, 7])
+    consumer.finish()
