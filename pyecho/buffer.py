@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +13,7 @@ from pyecho._core import CheckpointError, ConfigError
 from pyecho.adaptive import Adaptive
 from pyecho.checked import checked_int, with_checked_names
 from pyecho.config import MAX_CAPACITY, Config
+from pyecho.fitted import Fitted, Wiring
 from pyecho.items.nest import fields_of
 from pyecho.items.nodes import node_of
 from pyecho.items.programs import Ops, Row, rows_with
@@ -22,7 +22,6 @@ from pyecho.items.spec import NUMPY, EchoInfo
 from pyecho.state.items import examples_state, parts_of_examples, refill
 from pyecho.state.position import Position, position_of, whole_state
 from pyecho.stats import EchoStats
-from pyecho.wiring import Wiring
 
 _ALIGNMENT = 16  # of the arrays of a batch, enough for every dtype
 
@@ -119,14 +118,22 @@ class EchoBuffer(_core.ExampleStage):
             ops=ops,
             steps_per_epoch=steps_per_epoch,
             kind="buffer",
-            wiring=Wiring(epoch=epoch, slots_ahead=slots_ahead, held=held),
+        )
+        fitted = Fitted(
+            config,
+            config.capacity,
+            config.prefetch,
+            Wiring(),
+            slots_ahead=checked_int("slots_ahead", slots_ahead, 1, 2**30),
+            held=checked_int("held", held, 1, 2**29),
+            epoch=checked_int("epoch", epoch, 0, 2**64 - 1),
         )
         fields_of(spec)  # which checks it
         rows, row_spec = rows_with(config.ops, spec, NUMPY)
         super().__init__(
             **native_arguments(
                 spec,
-                config,
+                fitted,
                 to_array=to_array,
                 from_array=from_array,
                 allocate=allocate,
@@ -134,7 +141,7 @@ class EchoBuffer(_core.ExampleStage):
                 ragged=ragged_rows(row_spec, NUMPY),
             )
         )
-        self._config, self._spec = config, spec
+        self._config, self._spec, self._epoch = config, spec, fitted.epoch
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the consumer is, with the examples that it has not had to their last use.
@@ -143,7 +150,7 @@ class EchoBuffer(_core.ExampleStage):
         loading, a program puts the ones after them. Other threads may put meanwhile, in any order
         but that of a reservation that is open.
         """
-        native, epoch = self._state(payload=True, with_held=False), self._config.wiring.epoch
+        native, epoch = self._state(payload=True, with_held=False), self._epoch
         at = Position.of_input(native)
         return whole_state(
             self._config,
@@ -173,7 +180,7 @@ class EchoBuffer(_core.ExampleStage):
             if saved.at.ended:
                 self.close()
         except BaseException:
-            self._begin(Position(epoch=self._config.wiring.epoch))
+            self._begin(Position(epoch=self._epoch))
             raise
         finally:
             self._set_paused(False)
@@ -185,7 +192,7 @@ class EchoBuffer(_core.ExampleStage):
 
 def native_arguments(
     spec: Any,
-    config: Config,
+    fitted: Fitted,
     *,
     name: str = "EchoBuffer",
     batched: bool = False,
@@ -204,12 +211,11 @@ def native_arguments(
     of leaves whose examples differ in size, see `pyecho.items.ragged`.
     """
     example_bytes = sum(each.size_bytes for each in fields_of(spec))
+    threads = 0 if fitted.wiring.by_consumer else fitted.config.threads_for(example_bytes)
     return {
         "spec": spec,
         "node_of": node_of,
-        "config": replace(
-            config, threads=max(int(bool(blocks)), config.threads_for(example_bytes))
-        ),
+        "config": fitted._replace(threads=max(int(bool(blocks)), threads)),
         "name": name,
         "batched": batched,
         "new_memory": blocks.new if blocks else allocate and partial(_new_memory, allocate),

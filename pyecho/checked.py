@@ -8,6 +8,7 @@ import inspect
 import math
 import operator
 from collections.abc import Callable, Iterable
+from dataclasses import field, fields
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,6 +29,31 @@ def checked_int(name: str, value: Any, minimum: int, maximum: int) -> int:
     if not minimum <= number <= maximum:
         raise ConfigError(f"{name} must be at least {minimum} and at most {maximum}, got {number}")
     return number
+
+
+def bounded(default: int | None, minimum: int, maximum: int) -> Any:
+    """Return the field of a whole number; None is one only if it is the default."""
+    return field(default=default, metadata={"minimum": minimum, "maximum": maximum})
+
+
+def flag(default: bool | None, also: str | None) -> Any:
+    """Return the field of a flag that may have one value besides True and False."""
+    return field(default=default, metadata={"also": also})
+
+
+def check_fields(record: Any) -> None:
+    """Have whole numbers be ints within their bounds, and flags be True or False."""
+    for option in fields(record):
+        name, value = option.name, getattr(record, option.name)
+        if isinstance(option.default, bool) or "also" in option.metadata:
+            known = [True, False, *option.metadata.values()]
+            if isinstance(value, bool | np.bool_):
+                object.__setattr__(record, name, bool(value))
+            elif not isinstance(value, str | None) or value not in known:
+                *others, last = map(repr, known)
+                raise ConfigError(f"{name} must be {', '.join(others)} or {last}, got {value!r}")
+        elif option.metadata and (value is not None or option.default is not None):
+            object.__setattr__(record, name, checked_int(name, value, **option.metadata))
 
 
 def plain(value: Any) -> Any:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from pyecho._core import ConfigError, uses_of_pass
 from pyecho.adaptive import Adaptive
-from pyecho.checked import MAX_USES, checked_factor
+from pyecho.checked import MAX_USES, bounded, check_fields, checked_factor, flag
 from pyecho.items.programs import Ops, checked_ops
 from pyecho.items.ragged import Fields, checked_fields
 from pyecho.source.sniff import MOST
-from pyecho.wiring import Wiring, bounded, check_fields, flag
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -32,7 +31,7 @@ Workers = Literal["process", "thread"]
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """The options, checked. The native stages read theirs from here by name.
+    """The options, checked, and the rank that they are for.
 
     Raises `ConfigError` if an option is wrong or two do not fit together.
     """
@@ -68,7 +67,9 @@ class Config:
     copy: bool = False
     progress: bool = False
     kind: Literal["loader", "buffer"] = "loader"
-    wiring: Wiring = field(default_factory=Wiring)
+    rank: int = bounded(0, 0, 2**20)
+    ranks: int = bounded(1, 1, 2**20)
+    segment_uses: int = bounded(0, 0, 2**62)  # of a stream; 0: as segments.hpp says. For tests
 
     def __post_init__(self) -> None:
         """Check everything, and settle what has a default that depends on the rest."""
@@ -139,7 +140,7 @@ class Config:
             )
 
     def _check_streams(self) -> None:
-        streams, ranks = self.streams, self.wiring.ranks
+        streams, ranks = self.streams, self.ranks
         if streams * ranks != (self.shards or ranks):
             raise ConfigError(
                 f"shards must be a multiple of the number of ranks, {ranks}, got {self.shards}"
@@ -208,7 +209,7 @@ class Config:
     @property
     def streams(self) -> int:
         """Streams of this rank."""
-        return (self.shards or self.wiring.ranks) // self.wiring.ranks
+        return (self.shards or self.ranks) // self.ranks
 
     @property
     def flows(self) -> bool:
@@ -218,14 +219,12 @@ class Config:
     @property
     def bounded(self) -> bool:
         """True if an epoch's batches are known when it begins: equally many, or all full."""
-        return self.wiring.ranks > 1 or self.shards is not None or self.pad_last
+        return self.ranks > 1 or self.shards is not None or self.pad_last
 
     @property
     def bounded_by(self) -> str:
         """The option that makes it so, for messages."""
-        return (
-            "group=" if self.wiring.ranks > 1 else "pad_last=True" if self.pad_last else "shards="
-        )
+        return "group=" if self.ranks > 1 else "pad_last=True" if self.pad_last else "shards="
 
     @property
     def leaves_length_open(self) -> bool:

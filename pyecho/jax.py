@@ -15,7 +15,8 @@ except ImportError as error:
 
 import pyecho
 from pyecho._core import ConfigError, EchoError
-from pyecho.config import Config, Factor
+from pyecho.config import Factor
+from pyecho.fitted import Fitted
 from pyecho.items.nest import leaves_of, map_nest
 from pyecho.items.spec import Adapter, EchoInfo, Field, is_tensor, plain_tensor, refuse_masked
 from pyecho.options import Options, with_options
@@ -120,7 +121,8 @@ class EchoLoader(pyecho.EchoLoader):
 
     def _new_run(self) -> Run:
         run = super()._new_run()
-        run.engine.let_grow()  # the batches of steps under way, as many as JAX allows
+        # By the batches of steps under way, as many as JAX allows.
+        run.engine.wiring.grows_quietly = True
         return run
 
     def _pipeline_maker(self) -> MakePipeline:
@@ -188,10 +190,10 @@ class Placement:
         return sharding
 
 
-def jax_pipeline(source: Source, config: Config, first: Any, *, sharding: Any) -> Pipeline:
+def jax_pipeline(source: Source, fitted: Fitted, first: Any, *, sharding: Any) -> Pipeline:
     """Return a pipeline that puts batches on devices, or items in batch echoing."""
-    place = Placement(sharding)
-    made = (source, config, first, ADAPTER)
+    place, config = Placement(sharding), fitted.config
+    made = (source, fitted, first, ADAPTER)
     by_item = config.batch_size is None and not config.linked
     echo: Any
     if config.batch_size is not None:
@@ -207,7 +209,7 @@ def jax_pipeline(source: Source, config: Config, first: Any, *, sharding: Any) -
         # The info is a view of the batch's host memory, which goes back now.
         return place(batch), EchoInfo(*(column.copy() for column in info))
 
-    pipeline = Pipeline(echo, config, ADAPTER, sent_bytes=lambda: place.put_bytes)
+    pipeline = Pipeline(echo, fitted, ADAPTER, sent_bytes=lambda: place.put_bytes)
     if not by_item:
         add_augmentation(pipeline)
         pipeline.add_link(

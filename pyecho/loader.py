@@ -22,7 +22,6 @@ from pyecho.run.threads import EXIT_SECONDS
 from pyecho.source.chosen import chosen
 from pyecho.state.check import SavedState
 from pyecho.state.position import whole_state
-from pyecho.wiring import Wiring
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -178,8 +177,8 @@ class EchoLoader(LoaderTools):
     def __init__(self, source: Any, factor: Factor = 2, **options: Unpack[Options]) -> None:
         refuse_unknown(type(self), options.keys() - Options.__annotations__)
         group = self._group
-        wiring = Wiring() if group is None else Wiring(rank=group.rank, ranks=group.size)
-        self._config = config = Config(factor=factor, **options, wiring=wiring)
+        rank, ranks = (0, 1) if group is None else (group.rank, group.size)
+        self._config = config = Config(factor=factor, **options, rank=rank, ranks=ranks)
         if config.pin_memory and self._adapter.allocate is None:
             raise ConfigError(
                 "pin_memory=True needs pyecho.torch.EchoLoader, whose memory is PyTorch's"
@@ -188,7 +187,7 @@ class EchoLoader(LoaderTools):
         self._longest = agreed_length(config, self._source, group)
         self._run: Run = self._new_run()
         if isinstance(source, EchoLoader):
-            if source._config.wiring.ranks > 1:
+            if source._config.ranks > 1:
                 raise ConfigError(
                     "the inner loader has a group, whose ranks would talk in a thread of this one; "
                     "give the group to this loader only"
@@ -269,7 +268,7 @@ class EchoLoader(LoaderTools):
         """Return the items of a pass that decide the number of batches."""
         if self._run.unfinished and self._run.longest is not None:
             return self._run.longest
-        if self._config.wiring.ranks == 1:
+        if self._config.ranks == 1:
             return self._source.length()
         return self._longest if self._run.longest is None else self._run.longest
 

@@ -19,7 +19,6 @@ from pyecho.source import Source
 from pyecho.source.chosen import chosen
 from pyecho.state.position import whole_state
 from pyecho.stats import EchoStats
-from pyecho.wiring import Wiring
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -176,11 +175,11 @@ class LoaderTools:
         variant = copy.copy(self)
         variant._group = None
         variant._config = replace(
-            self._config, progress=False, shards=None, wiring=Wiring(), **changes
+            self._config, progress=False, shards=None, rank=0, ranks=1, **changes
         )
         if source is not None:
             variant._source = chosen(source, variant._config)
         variant._run = variant._new_run()
         if self._run.engine.wiring.reads_few:  # of another loader, which counts its batches
-            variant._run.engine.wiring = replace(variant._run.engine.wiring, reads_few=True)
+            variant._run.engine.wiring.reads_few = True
         return variant

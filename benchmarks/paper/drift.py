@@ -16,6 +16,7 @@ import torch
 import pyecho
 from pyecho import _core
 from pyecho.config import Config
+from pyecho.fitted import Fitted, Wiring
 
 STEP_SECONDS = 0.5
 """t_down of a batch."""
@@ -36,14 +37,13 @@ class DriftingLoader:
 
     def __init__(self, workload: Any, condition: Any, seed: int, source: None = None) -> None:
         factor, size = condition.factor, condition.batch_size
-        self._plan = _core.SlotPlan(
-            Config(
-                factor=pyecho.Adaptive(factor) if condition.variant == "adaptive" else factor,
-                batch_size=size,
-                shuffle_buffer=condition.shuffle_buffer,
-                seed=seed,
-            )
+        config = Config(
+            factor=pyecho.Adaptive(factor) if condition.variant == "adaptive" else factor,
+            batch_size=size,
+            shuffle_buffer=condition.shuffle_buffer,
+            seed=seed,
         )
+        self._plan = _core.SlotPlan(Fitted(config, config.capacity, config.prefetch, Wiring()))
         self._workload = workload
         self._seed = seed
         self._example_seconds = STEP_SECONDS / size  # at R = 1

@@ -21,6 +21,7 @@ from pyecho.device.pool import MOST_CHUNKS, DeviceEcho
 from pyecho.device.runtime import runtime
 from pyecho.device.tables import WORD_BYTES
 from pyecho.device.upload import Uploaded, Uploader
+from pyecho.fitted import Fitted
 from pyecho.items.nest import leaves_of, map_paths
 from pyecho.items.spec import Adapter, EchoInfo, Field
 from pyecho.run.augment import random_bits
@@ -32,7 +33,7 @@ from pyecho.warn import warn
 
 def device_pipeline(
     source: Source,
-    config: Config,
+    fitted: Fitted,
     first: Any,
     *,
     adapter: Adapter,
@@ -42,22 +43,23 @@ def device_pipeline(
 
     Raises also what is missing for that: `CudaError`, or `ConfigError`. The driver is loaded here.
     """
-    device = present_device(there.device)
+    device, config = present_device(there.device), fitted.config
     if there.max_bytes is not None:  # what is read or made ahead is there, too
-        few = config.batch_size is None and not config.linked
-        config = replace(config, wiring=replace(config.wiring, reads_few=few, most_ahead=1))
+        fitted = fitted._replace(most_ahead=1)
+        if config.batch_size is None and not config.linked:
+            fitted.wiring.reads_few = True
     augment = None
     if there.augment is not None:
         augment = device_augmentation(there.augment, config, device)
     uploader = Uploader(device, dtype=there.dtype, augment=augment)
-    made = (source, config, first, adapter)
+    made = (source, fitted, first, adapter)
     has_link = True  # whose thread finishes batches before the consumer has them
     bring: Callable[[Any], Any] | None = None  # to the device, if batches are elsewhere
     echo: Any
     if there.echo:
         # The pool is what there is memory for, and it is no consumer's GIL that a link lets go of.
         blocks_for = partial(Blocks, limit=there.max_bytes, spares=False)
-        echo = _device_echo(source, config, first, adapter, uploader, blocks_for)
+        echo = _device_echo(source, fitted, first, adapter, uploader, blocks_for)
     elif config.batch_size is not None:
         blocks_for = None
         if not config.linked:
@@ -78,7 +80,7 @@ def device_pipeline(
         fetch = attrgetter("item") if has_link else uploader.deliver
         echo = item_echo(*made, prepare=uploader.upload_item, fetch=fetch)
         echo.to_host = uploader.to_host
-    pipeline = Pipeline(echo, config, adapter, sent_bytes=partial(_sent_bytes, uploader, echo))
+    pipeline = Pipeline(echo, fitted, adapter, sent_bytes=partial(_sent_bytes, uploader, echo))
     add_augmentation(pipeline)
     if has_link:
         _add_upload(pipeline, uploader, bring)
@@ -106,7 +108,7 @@ def _pinned(
         found = None if functions() is None else runtime()
         if blocks_for is not None and found is not None:
             return make(blocks_for=partial(blocks_for, uploader.device, found))
-        return make(pin_memory=True)
+        return make(pinned=True)
     except CudaError as error:
         if config.pin_memory or cuda.why_not():
             raise
@@ -123,19 +125,21 @@ def _sent_bytes(uploader: Uploader, echo: Any) -> int:
 
 def _device_echo(
     source: Source,
-    config: Config,
+    fitted: Fitted,
     first: Any,
     adapter: Adapter,
     uploader: Uploader,
     blocks_for: Callable[..., Blocks],
 ) -> DeviceEcho:
     """Return the pool on the device: examples cross the link once, in chunks."""
+    config = fitted.config
     assert config.batch_size is not None
     map_paths(partial(_check_leaf, adapter), first)
     chunk = max(1, config.batch_size // int(config.most_uses))
     staged = replace(
         config,
-        wiring=replace(config.wiring, rank=0, ranks=1),
+        rank=0,
+        ranks=1,
         batch_size=chunk,
         factor=1,
         shuffle_buffer=1,
@@ -146,11 +150,11 @@ def _device_echo(
         steps_per_epoch=None,
         shards=None,
     )
-    make = partial(ExampleEcho, source, staged, first, adapter)
+    staging_fitted = fitted._replace(config=staged, capacity=1)
+    make = partial(ExampleEcho, source, staging_fitted, first, adapter)
     with uploader.computing():  # else the first chunks would wait for the consumer's stream
         staging = _pinned(make, config, uploader, blocks_for)
-    config = replace(config, wiring=replace(config.wiring, slots_ahead=1))
-    return DeviceEcho(staging, config, adapter, uploader, chunk=chunk)
+    return DeviceEcho(staging, fitted._replace(slots_ahead=1), adapter, uploader, chunk=chunk)
 
 
 def _check_leaf(adapter: Adapter, path: str, leaf: Any) -> Any:
@@ -164,7 +168,7 @@ def _check_leaf(adapter: Adapter, path: str, leaf: Any) -> Any:
 
 def _add_upload(pipeline: Pipeline, uploader: Uploader, bring: Callable[[Any], Any] | None) -> None:
     """Have a thread bring the batch of every use to the device, and finish it there."""
-    with_info = pipeline.config.with_info
+    with_info = pipeline.fitted.config.with_info
     has_info = with_info or isinstance(pipeline.echo, DeviceEcho)
 
     def make(emission: Any, epoch: int, number: int) -> Uploaded:
@@ -220,14 +224,14 @@ def _check_memory(
 ) -> None:
     """Raise `ConfigError` if more would be kept on the device than `Device.max_bytes`."""
     limit, dtype = there.max_bytes, there.dtype
-    config = pipeline.config
+    config = pipeline.fitted.config
     echo: Any = pipeline.echo
     if limit is None:
         return
     if config.batch_size is None:
         kept = config.prefetch
         if not config.linked:
-            kept = config.capacity + items_ahead(config, first)
+            kept = pipeline.fitted.capacity + items_ahead(pipeline.fitted, first)
         fields = [_field_of(leaf, adapter, uploader) for leaf in leaves_of(first)]
         needed = kept * _bytes_of(fields, dtype)
         what = f"{kept} items"

@@ -15,10 +15,10 @@ from pyecho._core import (
     SlotPlan,
     checksum_of_column,
 )
-from pyecho.config import Config
 from pyecho.device.indices import Indices
 from pyecho.device.tables import Tables
 from pyecho.device.upload import Uploader
+from pyecho.fitted import Fitted
 from pyecho.items.nest import leaves_like, leaves_of, map_nest
 from pyecho.items.spec import Adapter, EchoInfo
 from pyecho.run.host import ExampleEcho
@@ -44,7 +44,7 @@ class DeviceEcho:
     def __init__(
         self,
         staging: ExampleEcho,  # its batches are chunks of consecutive examples, on the host
-        config: Config,  # of the pool
+        fitted: Fitted,  # of the pool
         adapter: Adapter,
         uploader: Uploader,  # brings chunks to the device
         *,
@@ -53,7 +53,8 @@ class DeviceEcho:
         self.lists = staging.lists
         self.stage = staging.stage
         self.blocks = staging.blocks
-        self.plan = SlotPlan(config)
+        self.plan = SlotPlan(fitted)
+        config = fitted.config
         self.spec = staging.spec
         self._staging = staging
         self._adapter = adapter

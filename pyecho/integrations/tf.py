@@ -32,7 +32,7 @@ class Iterations:
     """
 
     def __init__(self, loader: EchoLoader) -> None:
-        loader._run.engine.let_grow()
+        loader._run.engine.wiring.grows_quietly = True
         self.loader = loader
         self.look: tuple[Iterator[Any], list[Any]] | None = None
         """The last iteration while it may be a look, and the batches that it has seen."""

@@ -130,6 +130,4 @@ def _set_apart(generator: Any, worker: int) -> None:
 
 def random_bits(config: Config, use: int, epoch: int, number: int) -> np.random.Philox:
     """Return the random bits for a batch of an epoch; each `use` and rank has others."""
-    return np.random.Philox(
-        key=config.seed, counter=[0, use + (config.wiring.rank << 8), number, epoch]
-    )
+    return np.random.Philox(key=config.seed, counter=[0, use + (config.rank << 8), number, epoch])

@@ -11,6 +11,7 @@ from typing import Any
 from pyecho import _core
 from pyecho._core import CheckpointError
 from pyecho.config import Config
+from pyecho.fitted import Fitted, Wiring, queue_of
 from pyecho.run.context import CallerContext
 from pyecho.run.extent import Extent
 from pyecho.run.pipeline import MakePipeline, Pipeline
@@ -69,11 +70,11 @@ class Flow:
             )
             return
         # Counts of one whole pass alone tell its length.
-        if pipeline is None or pipeline.config.flows or pipeline.echo.stage._failed:
+        whole = completed and self.at_end and self.saved.is_fresh
+        if pipeline is None or not whole or pipeline.echo.stage._failed:
             return
-        if not (
-            completed and self.at_end and self.saved.is_fresh and pipeline.config.splits_batches
-        ):
+        config = pipeline.fitted.config
+        if config.flows or not config.splits_batches:
             return
         read = pipeline.stats().read - self.read_before
         if told not in (None, read):
@@ -95,8 +96,7 @@ class Engine:
     def __init__(
         self, source: Source, config: Config, make_pipeline: MakePipeline, *, by_consumer: bool
     ) -> None:
-        self.wiring = replace(config.wiring, by_consumer=by_consumer)
-        """Of the pipeline that is made next."""
+        self.wiring = Wiring(by_consumer=by_consumer)
         self.crew = Crew()
         self._source = source
         self._config = config
@@ -106,25 +106,20 @@ class Engine:
 
     def keep_batches_of(self, inner: Engine) -> None:
         """Tell the inner one of two engines how many of its batches the pool of this one keeps."""
-        config, wiring = self._config, inner.wiring
+        config = self._config
         if config.batch_size is None:  # otherwise no batch is kept that one could be warned of
-            kept = config.capacity + config.prefetch + 1 + config.held_by_links
-            inner.wiring = replace(wiring, held=wiring.held + kept)
-            self.wiring = replace(self.wiring, reads_few=True)
+            inner.wiring.held += config.capacity + config.prefetch + 1 + config.held_by_links
+            self.wiring.reads_few = True
 
     def know_lists(self, lists: tuple[bool, ...] | None) -> None:
         """Keep which lists in a batch are columns, if that is known."""
         if lists is not None:
-            self.wiring = replace(self.wiring, lists=lists)
+            self.wiring.lists = lists
 
     def resume(self, lists: tuple[bool, ...] | None) -> None:
         """Know that a state was loaded, and the lists of its run."""
         self.know_lists(lists)
-        self.wiring = replace(self.wiring, resumes=True)
-
-    def let_grow(self) -> None:
-        """Give no warning of batches that the consumer's library keeps for a while."""
-        self.wiring = replace(self.wiring, grows_quietly=True)
+        self.wiring.resumes = True
 
     def open(self, reading: Reading, context: CallerContext) -> None:
         """Read the first item, in the thread that reads the others."""
@@ -162,7 +157,7 @@ class Engine:
         if not first:  # its stage is at its end
             if snapshot.is_fresh:  # otherwise it has yielded the items before
                 self._warn_of_nothing()
-            stage = _core.ObjectStage(Config(prefetch=1))
+            stage = _core.ObjectStage(queue_of(1))
             stage.close()
             return Flow(begun, context, extent, reading.excess, None, stage)
         pipeline = self._pipeline_for(first[0], snapshot)
@@ -183,14 +178,14 @@ class Engine:
         """Return the pipeline, made anew where the source has grown, or more room is needed."""
         config, pipeline = self._config, self._pipeline
         capacity = config.capacity_for(snapshot.at.items)
-        if pipeline is not None and snapshot.is_fresh and capacity <= pipeline.config.capacity:
+        if pipeline is not None and snapshot.is_fresh and capacity <= pipeline.fitted.capacity:
             return pipeline
         self.drop()
         # Of batch echoing; a native buffer makes room by itself.
         unspent = 0 if snapshot.unspent is None else len(snapshot.unspent.numbers)
         there = 0 if config.adaptive else capacity  # otherwise they are items that have left
-        wiring = replace(self.wiring, slots_ahead=max(1, unspent - there))
-        fitted = replace(config, shuffle_buffer=capacity, wiring=wiring)
+        ahead = max(1, unspent - there)
+        fitted = Fitted(config, capacity, config.prefetch, self.wiring, slots_ahead=ahead)
         self._pipeline = pipeline = self._make_pipeline(self._source, fitted, first)
         self.know_lists(pipeline.echo.lists)
         return pipeline

@@ -215,7 +215,7 @@ def fits(config: Config, items: int, uses: int) -> bool:
 def may_have(config: Config, items: int, uses: int) -> bool:
     """Return True if a pass may have this many uses; more ranks may have longer passes."""
     least = config.uses_of(items)
-    may = uses == least or (config.wiring.ranks > 1 and uses > least)
+    may = uses == least or (config.ranks > 1 and uses > least)
     return may and fits(config, items, uses)
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from pyecho import _core
 from pyecho._core import ConfigError, EchoError
 from pyecho.buffer import native_arguments
-from pyecho.config import Config
+from pyecho.fitted import Fitted
 from pyecho.items.nest import leaves_of, map_nest
 from pyecho.items.programs import rows_with
 from pyecho.items.ragged import ragged_rows, with_fields
@@ -36,17 +35,18 @@ AHEAD_BYTES, MOST_ITEMS_AHEAD = 4 << 20, 256
 """Cheap items go from the feeder to the consumer in groups, as large as these allow."""
 
 
-def host_pipeline(source: Source, config: Config, first: Any, *, adapter: Adapter) -> Pipeline:
+def host_pipeline(source: Source, fitted: Fitted, first: Any, *, adapter: Adapter) -> Pipeline:
     """Return the pipeline for items like the first one; `ConfigError` if they cannot be echoed."""
-    make: Callable[..., HostEcho] = item_echo if config.batch_size is None else ExampleEcho
-    pipeline = Pipeline(make(source, config, first, adapter), config, adapter)
+    by_item = fitted.config.batch_size is None
+    make: Callable[..., HostEcho] = item_echo if by_item else ExampleEcho
+    pipeline = Pipeline(make(source, fitted, first, adapter), fitted, adapter)
     add_augmentation(pipeline)
     return pipeline
 
 
 def add_augmentation(pipeline: Pipeline) -> None:
     """Have threads collate and augment every batch, if the options ask for it."""
-    config = pipeline.config
+    config = pipeline.fitted.config
     if config.linked:
         from pyecho.run.augment import Augmentation
 
@@ -65,11 +65,11 @@ class HostEcho:
     lists: tuple[bool, ...] = ()
     blocks: Any = None  # from which batches are sent to a device
 
-    def __init__(self, stage: Any, source: Source, config: Config, adapter: Adapter) -> None:
+    def __init__(self, stage: Any, source: Source, fitted: Fitted, adapter: Adapter) -> None:
         self.stage = stage
         self.take, self.log, self.stats = stage._take, stage._log, stage._stats
         self._source = source
-        self._config = config
+        self._fitted = fitted
         self._adapter = adapter
 
     @property
@@ -93,7 +93,7 @@ class HostEcho:
         """Have the stage read on, once it has begun."""
         self.stage._read(
             reading,
-            by_consumer=self._config.wiring.by_consumer,
+            by_consumer=self._fitted.wiring.by_consumer,
             # Items read ahead are no part of the iterator again: then they would be neither in
             # the stage nor ahead of the source's own state.
             first=(*map(self._whole, saved.held), *reading.first),
@@ -103,7 +103,7 @@ class HostEcho:
 
     def _at_empty(self) -> bool | Exception | None:
         """Return the error of a later pass without items; True if passes end there, None if not."""
-        config = self._config
+        config = self._fitted.config
         if config.steps_per_epoch is None or not config.bounded:
             return None if config.steps_per_epoch is None else True
         return EchoError(
@@ -141,7 +141,7 @@ class HostEcho:
 
 def item_echo(
     source: Source,
-    config: Config,
+    fitted: Fitted,
     first: Any,
     adapter: Adapter,
     *,
@@ -149,20 +149,21 @@ def item_echo(
     fetch: Callable[[Any], Any] | None = None,
 ) -> HostEcho:
     """Return the node of batch echoing: the feeder prepares items, each use is fetched."""
+    config = fitted.config
     stage = _core.ObjectStage(
-        replace(config, prefetch=items_ahead(config, first)),
+        fitted._replace(prefetch=items_ahead(fitted, first)),
         transform=transform_for(fetch=fetch, copied=config.copy, with_info=config.with_info),
         shared=not config.copy,
     )
     if prepare is not None:
         stage._set_prepare(prepare)
-    return HostEcho(stage, source, config, adapter)
+    return HostEcho(stage, source, fitted, adapter)
 
 
-def items_ahead(config: Config, first: Any) -> int:
+def items_ahead(fitted: Fitted, first: Any) -> int:
     """Return how many items may be read ahead of the pool."""
-    item_bytes, wiring = size_of(first), config.wiring
-    items = config.capacity + config.prefetch
+    item_bytes, config, wiring = size_of(first), fitted.config, fitted.wiring
+    items = fitted.capacity + config.prefetch
     needed = items * (item_bytes or 0)
     if config.max_bytes is not None and needed > config.max_bytes and not wiring.resumes:
         raise ConfigError(
@@ -170,7 +171,7 @@ def items_ahead(config: Config, first: Any) -> int:
             f"but max_bytes is {config.max_bytes}; lower shuffle_buffer or prefetch, or raise "
             "max_bytes"
         )
-    ahead = max(config.prefetch, wiring.slots_ahead)
+    ahead = max(config.prefetch, fitted.slots_ahead)
     few = wiring.by_consumer or wiring.reads_few or config.max_bytes is not None
     if few or item_bytes is None:
         return ahead
@@ -178,8 +179,9 @@ def items_ahead(config: Config, first: Any) -> int:
 
 
 class ExampleEcho(HostEcho):
-    """The node of example echoing. `changes` are options unlike the loader's.
+    """The node of example echoing.
 
+    `held`: batches that links hold besides the consumer. `pinned`: batches are in pinned memory.
     `blocks_for`, called with the fields of an example, makes the `pyecho.device.blocks.Blocks` from
     which batches are sent to a device.
     """
@@ -187,45 +189,43 @@ class ExampleEcho(HostEcho):
     def __init__(
         self,
         source: Source,
-        config: Config,
+        fitted: Fitted,
         first: Any,
         adapter: Adapter,
         *,
-        held: int = 0,  # batches that links hold besides the consumer
+        held: int = 0,
+        pinned: bool = False,
         blocks_for: Callable[[Any], Any] | None = None,
-        **changes: Any,
     ) -> None:
-        self.spec, self.lists = spec_of_examples(source, config, first, adapter)
+        config, wiring = fitted.config, fitted.wiring
+        self.spec, self.lists = spec_of_examples(source, fitted, first, adapter)
         rows, self.row_spec = rows_with(config.ops, self.spec, adapter)
         ragged = ragged_rows(self.row_spec, adapter)
         if blocks_for is not None and ragged is not None:  # a block has rows of one size
-            blocks_for, changes = None, {"pin_memory": True, **changes}
+            blocks_for, pinned = None, True
         self.blocks = blocks_for and blocks_for(leaves_of(self.row_spec))
-        held += config.wiring.held + config.held_by_links
+        held += wiring.held + config.held_by_links
         varies = any(field.varies for field in leaves_of(self.spec))
         by_workers = source.fills_slots and not varies
         together = max(1, min(32, AHEAD_BYTES // 4 // max(1, size_of(first) or 1)))
         ahead = rows_of(first) if config.splits_batches else 2 * config.num_workers * together
         if config.max_bytes is not None and not by_workers:
             ahead = 1  # or the size of the item that happens to be first decided what fits
-        wiring = replace(
-            config.wiring,
+        fitted = fitted._replace(
             slots_ahead=max(1, ahead),
             shared_slots=by_workers,
             held=1 if self.blocks else held,  # a batch on the device is no lease
         )
-        threads = 0 if wiring.by_consumer else config.threads
-        own = replace(config, **{"threads": threads, "wiring": wiring, **changes})
         arguments = native_arguments(
             self.spec,
-            own,
+            fitted,
             name="EchoLoader",
             batched=source.batched,
             to_array=adapter.as_array,
             from_array=adapter.decoder(leaves_of(self.row_spec)),
             rows=rows,
             ragged=ragged,
-            allocate=adapter.allocate if own.pin_memory else None,
+            allocate=adapter.allocate if pinned or config.pin_memory else None,
             blocks=self.blocks,
         )
         stage = _core.ExampleStage(**arguments)
@@ -235,7 +235,7 @@ class ExampleEcho(HostEcho):
             stage._expect_growth()
         if by_workers:
             source.fill_slots(self.spec, adapter.as_array, together)
-        super().__init__(stage, source, config, adapter)
+        super().__init__(stage, source, fitted, adapter)
 
     def _parts_of(self, unspent: Unspent) -> list[Part]:
         return parts_of_examples(unspent, self.spec)
@@ -257,13 +257,14 @@ class ExampleEcho(HostEcho):
 
 
 def spec_of_examples(
-    source: Source, config: Config, first: Any, adapter: Adapter
+    source: Source, fitted: Fitted, first: Any, adapter: Adapter
 ) -> tuple[Any, tuple[bool, ...]]:
     """Return the spec of an example of an item like this one, and which lists are columns."""
+    config = fitted.config
     if config.collate_fn is not None:
         return Field((), object), ()
     if config.splits_batches:
-        spec, lists = row_spec(first, adapter, config.wiring.lists)
+        spec, lists = row_spec(first, adapter, fitted.wiring.lists)
         return with_fields(spec, config.fields), lists
     spec = map_nest(adapter.field_of, first)
     if source.batched:  # chunks of rows of arrays

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyecho import _core
 from pyecho._core import BufferExhausted, Closed
-from pyecho.config import Config
+from pyecho.fitted import queue_of
 from pyecho.items.sharing import own
 from pyecho.items.spec import EchoInfo
 from pyecho.run.trace import span
@@ -100,9 +100,7 @@ class Link:
         self._ends_due = 0  # ends of iterations that it has counted, which are still to come
         self._made: deque[list[Any]] = deque()  # and what it had made ahead, entries of a state
         self._tally = tally
-        self.queue = _core.ObjectStage(
-            Config(factor=1, shuffle_buffer=0, prefetch=prefetch), transform=fetch
-        )
+        self.queue = _core.ObjectStage(queue_of(prefetch), transform=fetch)
         self.take = self.queue._take
 
     @property

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pyecho._core import CheckpointError
 from pyecho.buffer import stats_of
-from pyecho.config import Config
+from pyecho.fitted import Fitted
 from pyecho.items.spec import Adapter
 from pyecho.run.context import CallerContext
 from pyecho.run.reading import Reading
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 Job = tuple[str, Callable[[], None]]
 """The work of a thread until the passes end, with a name for the thread."""
 
-MakePipeline = Callable[[Source, Config, Any], "Pipeline"]
-"""Makes a pipeline of a source, the options with the wiring, and the first item."""
+MakePipeline = Callable[[Source, Fitted, Any], "Pipeline"]
+"""Makes a pipeline of a source, the options fitted to it, and the first item."""
 
 
 class Echo(Protocol):
@@ -66,14 +66,14 @@ class Echo(Protocol):
 class Pipeline:
     """An echo and the links after it.
 
-    `config` has the capacity for this source, and the wiring; `sent_bytes` returns how many bytes
-    were sent to a device. Any thread may call `stats`; only the run calls the rest, in its turn.
+    `sent_bytes` returns how many bytes were sent to a device. Any thread may call `stats`; only the
+    run calls the rest, in its turn.
     """
 
     def __init__(
-        self, echo: Echo, config: Config, adapter: Adapter, sent_bytes: Callable[[], int] = int
+        self, echo: Echo, fitted: Fitted, adapter: Adapter, sent_bytes: Callable[[], int] = int
     ) -> None:
-        self.config = config
+        self.fitted = fitted
         self.echo = echo
         self.links: list[Link] = []
         self._tally: Tally | None = None  # of the first link
@@ -84,7 +84,7 @@ class Pipeline:
         """Have threads make something of every batch, after all nodes so far."""
         from pyecho.run.link import Link, Tally
 
-        config = self.config
+        config = self.fitted.config
         if self._tally is None:
             self._tally = more["tally"] = Tally(2 * (config.prefetch + 2) + config.augment_workers)
         upstream = self.links[-1] if self.links else self.echo
@@ -122,7 +122,7 @@ class Pipeline:
 
     def jobs(self, context: CallerContext) -> list[Job]:
         """Return what threads have to do until the passes end, each with a name for its thread."""
-        if self.config.wiring.by_consumer:
+        if self.fitted.wiring.by_consumer:
             return []
         feeder = self.echo.stage
         jobs: list[Job] = [("feeder", partial(context.run, feeder._feed, feeder.fail))]
@@ -176,5 +176,5 @@ class Pipeline:
             counters["emitted"], counters["fresh"] = self._tally.at(consumer["batches"])
             for name in ("batches", "consumer_wait_ns", "downstream_ns"):
                 counters[name] = consumer[name]
-        stats = stats_of(counters, self.config.capacity, self.echo.log())
+        stats = stats_of(counters, self.fitted.capacity, self.echo.log())
         return replace(stats, h2d_bytes=self._sent_bytes())

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
 
 from pyecho import _core
 from pyecho._core import CheckpointError, ConfigError, EchoError
 from pyecho.config import Config
+from pyecho.fitted import Fitted, Wiring
 from pyecho.items.rows import rows_of
 from pyecho.run.context import finish_on_device
 from pyecho.run.extent import check_steps, may_have, pass_follows
@@ -140,10 +140,9 @@ class Reading(Iterator[Iterator[Any]]):
         wanted = []
         number, index = at.passes_ended, at.open_items
         if saved.unspent is None:
-            capacity = self._config.capacity_for(at.items)
-            batch_size = self._config.batch_size or 1
-            config = replace(self._config, batch_size=batch_size, shuffle_buffer=capacity)
-            (numbers, _), number, index, _ = _core.SlotPlan(config).resume(at, None)
+            config = self._config
+            fitted = Fitted(config, config.capacity_for(at.items), config.prefetch, Wiring())
+            (numbers, _), number, index, _ = _core.SlotPlan(fitted).resume(at, None)
             located = enumerate(at.located(numbers.tolist()))
             wanted = [(at.epoch + of_pass, row, which) for which, (of_pass, row) in located]
         over = at.ended and number == at.passes_ended

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterator
 from functools import partial
@@ -160,7 +161,7 @@ class Run:
 
     def copied(self) -> tuple[Any, ...]:
         """Return what a copy of the loader goes on with, see `restore`."""
-        return self.epoch + self.unfinished, self.engine.wiring, self.saved
+        return self.epoch + self.unfinished, copy.copy(self.engine.wiring), self.saved
 
     def restore(self, epoch: int, wiring: Any, saved: SavedState | None) -> None:
         """Be the run of a copy, before it begins."""

@@ -110,7 +110,7 @@ def without_items(position: dict[str, Any], config: Config, *, has_order: bool) 
     if items is None or not alike or position["open_items"] > items:
         return {"position": position}
     position |= {"segment": None, "passes": None, "open_items": 0, "ended": False}
-    if config.wiring.ranks == 1 and config.shards is None:
+    if config.ranks == 1 and config.shards is None:
         return {"position": position}
     position["items"] = None  # of this rank
     is_own = config.adaptive is not None or has_order

@@ -29,7 +29,7 @@ def picked(inner: Source, config: Config) -> Source:
     if config.sampler is not None:
         order = Sampled(config.sampler, config.seed)
     elif config.shuffle:
-        rank, ranks = config.wiring.rank, config.wiring.ranks
+        rank, ranks = config.rank, config.ranks
         order = Order(items, seed=config.seed, rank=rank, ranks=ranks)
     else:
         order = Order(items)

@@ -111,13 +111,13 @@ def _deal(state: Loaded, saved: dict[str, Any], config: Config) -> int:
 
     Raises `CheckpointError` if it serves another rank only, or cannot be dealt to the ranks here.
     """
-    wiring, now = config.wiring, config.wiring.ranks
+    now = config.ranks
     rank = state["rank"].count_or_none(MOST_RANKS)
     before = max(1, state["ranks"].count(MOST_RANKS))
-    if rank is not None and (rank, before) != (wiring.rank, now):
+    if rank is not None and (rank, before) != (config.rank, now):
         raise CheckpointError(
-            f"the state is that of rank {rank} of {before}, and this is rank {wiring.rank} of "
-            f"{now}: save one for each rank, and load that of rank {wiring.rank}; "
+            f"the state is that of rank {rank} of {before}, and this is rank {config.rank} of "
+            f"{now}: save one for each rank, and load that of rank {config.rank}; "
             "state_dict(payload=False) serves all only if passes have one length, the factor is a "
             "number, and the source has no state or order of its own"
         )
@@ -179,7 +179,7 @@ def _position_of(position: Loaded, ranks: int, config: Config, *, delivered_only
             passes, counts["open_items"], end_is_due = [*passes, (1, open_items)], 0, True
     _require((uses is not None) == (config.bounded and config.steps_per_epoch is None), "uses")
     if uses is not None:
-        uses, rest = divmod(uses * ranks, config.wiring.ranks)
+        uses, rest = divmod(uses * ranks, config.ranks)
         _require(rest == 0 and uses % config.streams == 0, "uses")
     decisions = position["decisions"].array(np.int32, 1)
     _require(bool(np.all(decisions >= 0)), "decisions")

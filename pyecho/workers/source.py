@@ -53,8 +53,8 @@ class Worked(Picked):
                 dataset=self.object,
                 count=config.num_workers,
                 seed=config.seed,
-                rank=config.wiring.rank,
-                ranks=config.wiring.ranks,
+                rank=config.rank,
+                ranks=config.ranks,
                 init=config.worker_init_fn,
             )
             start: Callable[[int], Worker] = partial(ProcessWorker, self._context, job)

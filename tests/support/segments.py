@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyecho.wiring import Wiring
+from pyecho.config import Config
 
 _changing = threading.Lock()
 _before: list[int] = []  # of each that is within; ranks that are threads make loaders together
@@ -13,7 +13,7 @@ _before: list[int] = []  # of each that is within; ranks that are threads make l
 @contextmanager
 def segments_of(uses: int | None) -> Iterator[None]:
     """Have loaders and buffers that are made within have segments of so many uses of a stream."""
-    defaults = Wiring.__init__.__kwdefaults__
+    defaults = Config.__init__.__kwdefaults__
     with _changing:
         _before.append(defaults["segment_uses"])
         defaults["segment_uses"] = uses or 0
