@@ -17,6 +17,9 @@ from pyecho._core import ConfigError
 
 MAX_USES = 2**32 - 1
 
+MOST_COUNTED = 2**62
+"""Of anything."""
+
 
 def checked_int(name: str, value: Any, minimum: int, maximum: int) -> int:
     """Return `value` as an int within bounds, or raise `ConfigError`."""

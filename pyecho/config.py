@@ -12,10 +12,9 @@ import numpy as np
 
 from pyecho._core import ConfigError, uses_of_pass
 from pyecho.adaptive import Adaptive
-from pyecho.checked import MAX_USES, bounded, check_fields, checked_factor, flag
+from pyecho.checked import MAX_USES, MOST_COUNTED, bounded, check_fields, checked_factor, flag
 from pyecho.items.programs import Ops, checked_ops
 from pyecho.items.ragged import Fields, checked_fields
-from pyecho.source.sniff import MOST
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -263,10 +262,10 @@ class Config:
 
     def uses_of(self, items: int) -> int:
         """Return the uses of a pass of this many items, equally many in each stream."""
-        if items * self.most_uses > MOST:
+        if items * self.most_uses > MOST_COUNTED:
             raise ConfigError(
-                f"a pass of {items} items, {self.most_uses} times each, has more than the {MOST} "
-                "uses that are counted; lower factor, or the source's len()"
+                f"a pass of {items} items, {self.most_uses} times each, has more than the "
+                f"{MOST_COUNTED} uses that are counted; lower factor, or the source's len()"
             )
         uses = uses_of_pass(-(-items // self.streams), self.most_uses) * self.streams
         unit = math.lcm(self.batch_size or 1, self.streams) if self.pad_last else 1

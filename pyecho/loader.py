@@ -19,7 +19,7 @@ from pyecho.run.host import host_pipeline
 from pyecho.run.pipeline import MakePipeline
 from pyecho.run.run import Run
 from pyecho.run.threads import EXIT_SECONDS
-from pyecho.source.chosen import chosen
+from pyecho.source import source_of
 from pyecho.state.check import SavedState
 from pyecho.state.position import whole_state
 
@@ -183,7 +183,7 @@ class EchoLoader(LoaderTools):
             raise ConfigError(
                 "pin_memory=True needs pyecho.torch.EchoLoader, whose memory is PyTorch's"
             )
-        self._source = chosen(source, config)
+        self._source = source_of(source, config)
         self._longest = agreed_length(config, self._source, group)
         self._run: Run = self._new_run()
         if isinstance(source, EchoLoader):

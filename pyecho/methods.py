@@ -15,8 +15,7 @@ from pyecho.items.spec import Adapter
 from pyecho.run.extent import Group
 from pyecho.run.run import Run
 from pyecho.run.saving import skipped
-from pyecho.source import Source
-from pyecho.source.chosen import chosen
+from pyecho.source import Source, source_of
 from pyecho.state.position import whole_state
 from pyecho.stats import EchoStats
 
@@ -178,7 +177,7 @@ class LoaderTools:
             self._config, progress=False, shards=None, rank=0, ranks=1, **changes
         )
         if source is not None:
-            variant._source = chosen(source, variant._config)
+            variant._source = source_of(source, variant._config)
         variant._run = variant._new_run()
         if self._run.engine.wiring.reads_few:  # of another loader, which counts its batches
             variant._run.engine.wiring.reads_few = True

@@ -25,8 +25,8 @@ import pyecho.torch
 from pyecho._core import CheckpointError, ConfigError
 from pyecho.config import Factor
 from pyecho.options import with_options
-from pyecho.source.iterable import examples_of
 from pyecho.source.reader import Chained
+from pyecho.source.sniff import examples_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

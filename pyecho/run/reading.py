@@ -71,7 +71,7 @@ class Reading(Iterator[Iterator[Any]]):
     # ------------------------------------------------------------ the first item
 
     def open(self) -> None:
-        """Read what is wanted again, and the first item.
+        """Read what is wanted again, and the first item; know an item like the ones to come.
 
         A second call, over a source that cannot go back, goes on with what the first has opened.
         """
@@ -81,6 +81,7 @@ class Reading(Iterator[Iterator[Any]]):
                 if not self.is_open:
                     self._open()
                 self._read_first()
+                self._look()
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -229,6 +230,39 @@ class Reading(Iterator[Iterator[Any]]):
             return rest
         return self._limit(cursor.items, cursor.end)
 
+    def _look(self) -> None:
+        """Read an item only to see how items look, where nothing else shows it."""
+        source, saved = self._source, self.saved
+        if source.native or saved.is_fresh or self.example():
+            return
+        flows = self._config.steps_per_epoch is not None
+        if saved.is_empty and not flows and self.at.epoch + 1 >= (self._config.epochs or 0):
+            return
+        state = source.state()
+        # A state of its end may mean the end until the next epoch; else a pass that has begun.
+        self._tell(self._following - (state is None))
+        self._looked = list(islice(source.read(), 1))
+        source.load(state)  # that was only a look
+        if state is not None:
+            self._told = None
+        if not self._looked and not saved.is_empty:
+            raise CheckpointError(
+                f"the source ({type(source.object).__name__}) has ended, so nothing shows how the "
+                "items of the state look; let it be one that can be iterated again"
+            )
+
+    def example(self) -> list[Any]:
+        """Return an item like the source's, to make the stages for; no item if there is none."""
+        source, unspent = self._source, self.saved.unspent
+        if source.native:
+            return [source.example()]
+        known = [*self.first, *self._looked, *(each[0] for each in self.again)]
+        if self._cursor is not None:
+            known += self._cursor.item
+        if unspent is not None and unspent.leaves is None:
+            known += unspent.columns[0]
+        return known[:1]
+
     def forget(self) -> None:
         """Drop the first item and the items of the state, which the stage has by now."""
         self.first, self.again, self._looked = [], [], []
@@ -300,34 +334,3 @@ class Reading(Iterator[Iterator[Any]]):
             self.excess.append(1)
         with self._leaving:
             self._items = self._limited = None
-
-    # ------------------------------------------------------------ an item like the ones to come
-
-    def example(self) -> list[Any]:
-        """Return an item like the source's, to make the stages for; no item if there is none."""
-        source, saved = self._source, self.saved
-        if source.native:
-            return [source.example()]
-        known = [*self.first, *self._looked, *(each[0] for each in self.again)]
-        if self._cursor is not None:
-            known += self._cursor.item
-        if saved.unspent is not None and saved.unspent.leaves is None:
-            known += saved.unspent.columns[0]
-        if known or saved.is_fresh:
-            return known[:1]
-        flows = self._config.steps_per_epoch is not None
-        if saved.is_empty and not flows and self.at.epoch + 1 >= (self._config.epochs or 0):
-            return []
-        state = source.state()
-        # A state of its end may mean the end until the next epoch; else a pass that has begun.
-        self._tell(self._following - (state is None))
-        looked = list(islice(source.read(), 1))
-        source.load(state)  # that was only a look
-        if state is not None:
-            self._told = None
-        if not looked and not saved.is_empty:
-            raise CheckpointError(
-                f"the source ({type(source.object).__name__}) has ended, so nothing shows how the "
-                "items of the state look; let it be one that can be iterated again"
-            )
-        return looked

@@ -30,6 +30,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from pyecho._core import ConfigError
+from pyecho.config import Config
 from pyecho.source.arrays import Arrays, columns_of, is_array
 from pyecho.source.dataloader import DataLoaderSource, owned
 from pyecho.source.iterable import Iterable
@@ -42,23 +43,28 @@ if TYPE_CHECKING:
 __all__ = ["Source", "source_of"]
 
 
-def source_of(
-    given: Any,
-    *,
-    batch_size: int | None,
-    unbatch: bool = False,
-    collated: bool = False,
-    ragged: bool = False,
-) -> Source:
-    """Return the source that reads what the user gave.
+def source_of(given: Any, config: Config) -> Source:
+    """Return the source that reads what the user gave: in its order, or by index, or flattened.
 
-    `collated`: a ``collate_fn`` takes the examples as they are, one by one; not with `unbatch`,
-    which needs a `batch_size`. `ragged`: examples may differ in size. Raises `ConfigError` if the
-    source cannot be iterated, if iterating it would yield names or characters instead of data, if
-    its columns differ in length, and if it may be columns as well as items.
+    Raises `ConfigError` if the source cannot be iterated, if iterating it would yield names or
+    characters instead of data, if its columns differ in length, if it may be columns as well as
+    items, and if it has no items by index, or no lists, where options ask for them.
     """
-    by_row = batch_size is not None
-    alike = by_row and not collated  # the examples
+    source = _read_in_order(given, config)
+    if config.by_index:
+        from pyecho.source.picked import picked
+
+        source = picked(source, config)
+    if config.unbatch == "lists":
+        from pyecho.source.flattened import flattened
+
+        source = flattened(source)
+    return source
+
+
+def _read_in_order(given: Any, config: Config) -> Source:
+    unbatch, by_row = config.splits_batches, config.batch_size is not None
+    alike = by_row and config.collate_fn is None  # the examples
     if callable(getattr(given, "__pyecho_feed__", None)):
         if not alike or unbatch:
             raise ConfigError(
@@ -74,7 +80,7 @@ def source_of(
         _check(given)
     if of_ray or is_arrow(given):
         return _arrow(given, of_ray)(given, by_row=by_row, batched=alike)
-    columns = columns_of(given, alike=alike, unbatch=unbatch, ragged=ragged)
+    columns = columns_of(given, alike=alike, unbatch=unbatch, ragged=config.fields is not None)
     if columns is not None:
         return Arrays(given, columns, unbatch=unbatch, chunked=alike and not unbatch)
     return (DataLoaderSource if owned(given) is not None else Iterable)(given, unbatch=unbatch)

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from pyecho._core import CheckpointError
-from pyecho.source.iterable import Iterable, is_stateful
+from pyecho.source.iterable import Iterable
 from pyecho.source.lists import Lists, Loaded, Order, SeededLists
 from pyecho.source.seen import digest_of_list
+from pyecho.source.sniff import is_stateful
 
 MOST_BEGINS = 1024
 """Passes whose beginnings are remembered, of generators that the user gave: 5 kB each."""

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import operator
-import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from types import FunctionType
 from typing import Any
 
 from pyecho._core import CheckpointError
 from pyecho.source.arrays import in_memory
-from pyecho.source.reader import Indexed, Source, rows_of_all
+from pyecho.source.reader import Indexed, Mapped, Source, rows_of_all
 from pyecho.source.seen import Seen, digest_of_item
-from pyecho.source.sniff import is_record_batch, length_of
+from pyecho.source.sniff import (
+    examples_of,
+    is_record_batch,
+    is_stateful,
+    length_of,
+    load_state,
+    take_state,
+)
 
 
 class Iterable(Source):
@@ -44,7 +49,7 @@ class Iterable(Source):
         """Begin one pass."""
         items = self._items(start)
         own = self.indexed or isinstance(items, _Pass)
-        items = Batches(items) if self.batched else items
+        items = Mapped(items, batch_of) if self.batched else items
         return items if own else self.seen.watched(items, digest_of_item)
 
     def _items(self, start: int) -> Iterator[Any]:
@@ -97,7 +102,7 @@ class Iterable(Source):
         return {
             "iterator": holder is not self.object,
             "ended": self._ended,
-            "state": _take_state(holder),
+            "state": take_state(holder),
         }
 
     def load(self, state: dict[str, Any] | None) -> None:
@@ -107,7 +112,7 @@ class Iterable(Source):
         if not state["iterator"]:
             if not self._is_stateful:
                 super().load(state)
-            _load_state(self.object, state["state"])
+            load_state(self.object, state["state"])
         self._pass = None
         self._ended, self._loaded = state["ended"], state
 
@@ -123,7 +128,7 @@ class Iterable(Source):
                     f"the state holds one of the source's iterator, but iterators of this source "
                     f"({type(self.object).__name__}) have no load_state_dict"
                 )
-            _load_state(self.holder, state["state"])
+            load_state(self.holder, state["state"])
         self._loaded = state
         return items
 
@@ -148,24 +153,6 @@ class _Pass(Iterator[Any]):
         raise StopIteration
 
 
-class Batches(Iterator[Any]):
-    """Yields batches as `batch_of` returns them."""
-
-    def __init__(self, items: Iterator[Any]) -> None:
-        self._items = items
-        self._taken: list[Any] = []
-
-    def __next__(self) -> Any:
-        """Return the next batch."""
-        if not self._taken:
-            self._taken.extend(itertools.islice(self._items, 1))
-        if not self._taken:
-            raise StopIteration
-        batch = batch_of(self._taken[0])
-        del self._taken[0]
-        return batch
-
-
 def batch_of(item: Any) -> Any:
     """Return a batch that can be split: of a record batch or table of pyarrow its columns."""
     if not is_record_batch(item):
@@ -181,84 +168,3 @@ def _next_of(items: Iterator[Any]) -> Iterator[Any]:
     if method is None or isinstance(method, FunctionType):
         return map(next, itertools.repeat(items))
     return items
-
-
-def is_stateful(value: Any) -> bool:
-    """Return True if it has methods to take and to load a state, without more arguments."""
-    return _state_methods(value) is not None
-
-
-def _state_methods(value: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]] | None:
-    for names in (("state_dict", "load_state_dict"), ("get_state", "set_state")):  # torch, Grain
-        take, load = (getattr(value, name, None) for name in names)
-        if not (callable(take) and callable(load)):
-            continue
-        try:
-            inspect.signature(take).bind()
-        except TypeError:  # MosaicML's StreamingDataset wants to be told how far it was read
-            continue
-        except ValueError:  # it tells no signature
-            pass
-        return take, load
-    return None
-
-
-def _take_state(value: Any) -> Any:
-    methods = _state_methods(value)
-    assert methods is not None
-    return methods[0]()
-
-
-def _load_state(value: Any, state: Any) -> None:
-    methods = _state_methods(value)
-    assert methods is not None
-    methods[1](state)
-
-
-def examples_of(loader: Any) -> tuple[int, int] | tuple[None, None]:
-    """Return how many examples the batches of a loader have in all, and how many the first has.
-
-    Knows `torch.utils.data.DataLoader` and the loaders of torchdata, MONAI, timm and fastai; of
-    others these are None. Trusts the ``collate_fn`` to keep every example: one that makes several
-    rows of an example, or drops some, shows by another number of rows in the first batch.
-    """
-    data = sys.modules.get("torch.utils.data")
-    if data is None or not _keeps_batches(loader):
-        return None, None
-    if not isinstance(loader, data.DataLoader):
-        length = getattr(type(loader), "__len__", None)
-        if getattr(length, "__module__", "") == "fastai.data.load":
-            return _batched(loader.n, loader.bs, loader.drop_last)
-        inner = getattr(loader, "loader", None)  # timm's PrefetchLoader
-        return examples_of(inner) if isinstance(inner, data.DataLoader) else (None, None)
-    if isinstance(loader.dataset, data.IterableDataset):
-        return None, None
-    sampler = loader.batch_sampler
-    if type(sampler).__name__ == "_RepeatSampler":  # timm's MultiEpochsDataLoader
-        sampler = sampler.sampler
-    times = getattr(loader, "repeats", 1)  # MONAI's ThreadDataLoader
-    if isinstance(sampler, list | tuple):
-        sizes = list(map(len, sampler))
-        return (times * sum(sizes), sizes[0]) if sizes else (0, 0)
-    if getattr(sampler, "even_batches", False) and sampler.batch_size:  # Accelerate's, of one rank
-        ranks = sampler.num_processes if sampler.split_batches else 1
-        size = int(sampler.batch_size)
-        return len(sampler) * size // ranks, size // ranks  # it begins anew to fill the last
-    if not isinstance(sampler, data.BatchSampler) or not _keeps_batches(sampler):
-        return None, None  # also where batch_size=None: the dataset decides what an item is
-    return _batched(length_of(sampler.sampler), sampler.batch_size, sampler.drop_last, times)
-
-
-def _batched(
-    examples: int | None, batch_size: int | None, drop_last: bool, times: int = 1
-) -> tuple[int, int] | tuple[None, None]:
-    if examples is None or batch_size is None:
-        return None, None
-    kept = examples - (examples % batch_size if drop_last else 0)
-    return times * kept, min(kept, batch_size)
-
-
-def _keeps_batches(source: Any) -> bool:
-    """Return True unless another package's subclass may skip or repeat batches."""
-    module = getattr(getattr(type(source), "__iter__", None), "__module__", "")
-    return module.split(".")[0] in ("torch", "torchdata", "timm", "monai", "fastai")

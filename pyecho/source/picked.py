@@ -6,7 +6,6 @@ import operator
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from pyecho._core import ConfigError
@@ -14,7 +13,7 @@ from pyecho.config import Config
 from pyecho.source.arrays import Arrays, has_columns
 from pyecho.source.iterable import Iterable, batch_of
 from pyecho.source.order import Order, Sampled
-from pyecho.source.reader import Indexed, Source, item_at
+from pyecho.source.reader import Indexed, Mapped, Source, item_at
 from pyecho.source.sniff import has_special, length_of
 
 
@@ -93,7 +92,7 @@ class Picked(Source):
         if self._chunk_rows is not None:
             step, length = self._chunk_rows, self._order.length()
             return Indexed(partial(self._chunk, step), start, length or 0, step=step)
-        return _Fetched(self._order.indices(start), self._get)
+        return Mapped(self._order.indices(start), partial(item_at, self._get))
 
     def _chunk(self, step: int, place: int) -> Any:
         assert isinstance(self._order, Order)
@@ -110,22 +109,3 @@ class Picked(Source):
         """Tell the source, its dataset and the sampler."""
         super().set_epoch(epoch)
         self._order.set_epoch(epoch)
-
-
-class _Fetched(Iterator[Any]):
-    """Yields ``get(index)`` of each index that a reader yields."""
-
-    def __init__(self, indices: Iterator[Any], get: Callable[[Any], Any]) -> None:
-        self._indices = indices
-        self._get = get
-        self._taken: list[Any] = []
-
-    def __next__(self) -> Any:
-        """Return the next item."""
-        if not self._taken:
-            self._taken.extend(islice(self._indices, 1))
-        if not self._taken:
-            raise StopIteration
-        item = item_at(self._get, self._taken[0])
-        del self._taken[0]
-        return item

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from pyecho._core import CheckpointError, ConfigError, EchoError
@@ -200,13 +201,30 @@ def item_at(get: Callable[[Any], Any], index: Any) -> Any:
         raise RuntimeError(f"item {index} of the source raised StopIteration") from error
 
 
+class Mapped(Iterator[Any]):
+    """Yields ``function(item)`` for each of the items."""
+
+    def __init__(self, items: Iterator[Any], function: Callable[[Any], Any]) -> None:
+        self._items = items
+        self._function = function
+        self._taken: list[Any] = []
+
+    def __next__(self) -> Any:
+        """Return the next result."""
+        if not self._taken:
+            self._taken.extend(itertools.islice(self._items, 1))
+        if not self._taken:
+            raise StopIteration
+        item = self._function(self._taken[0])
+        del self._taken[0]
+        return item
+
+
 class Chained(Iterator[Any]):
     """Yields the items of ``inner(each)`` for each of the outer items."""
 
     def __init__(self, outer: Iterator[Any], inner: Callable[[Any], Iterable[Any]]) -> None:
-        self._outer = outer
-        self._inner = inner
-        self._taken: list[Any] = []
+        self._inner = Mapped(outer, partial(_iterated, inner))
         self._items: Iterator[Any] = iter(())
 
     def __next__(self) -> Any:
@@ -214,12 +232,15 @@ class Chained(Iterator[Any]):
         while True:
             for item in self._items:
                 return item
-            if not self._taken:
-                self._taken.extend(itertools.islice(self._outer, 1))
-            if not self._taken:
+            for items in self._inner:
+                self._items = items
+                break
+            else:
                 raise StopIteration
-            self._items = iter(self._inner(self._taken[0]))
-            del self._taken[0]
+
+
+def _iterated(inner: Callable[[Any], Iterable[Any]], each: Any) -> Iterator[Any]:
+    return iter(inner(each))
 
 
 class Limited(Iterator[Any]):

@@ -12,9 +12,9 @@ import numpy as np
 
 from pyecho import _core
 from pyecho._core import CheckpointError
+from pyecho.checked import MOST_COUNTED
 from pyecho.config import Config
 from pyecho.source.seen import MOST_LEAVES
-from pyecho.source.sniff import MOST
 from pyecho.state.position import (
     BATCH,
     LAST_END,
@@ -171,9 +171,9 @@ def _position_of(position: Loaded, ranks: int, config: Config, *, delivered_only
     if position["passes"].value is not None:
         passes = _passes_of(position["passes"], config)
         total = sum(count * items for count, items in passes) + open_items
-        _require(total <= MOST and not (ended and open_items), "passes")
+        _require(total <= MOST_COUNTED and not (ended and open_items), "passes")
         longest = max([open_items, *(each for _, each in passes)])
-        _require(longest <= (MOST if items is None or uses is None else items), "passes")
+        _require(longest <= (MOST_COUNTED if items is None or uses is None else items), "passes")
         over = sum(count for count, _ in passes) + segment.passes
         if config.steps_per_epoch is None and open_items and counts["iterations"] == over + 1:
             passes, counts["open_items"], end_is_due = [*passes, (1, open_items)], 0, True
@@ -202,7 +202,7 @@ def _passes_of(passes: Loaded, config: Config) -> list[tuple[int, int]]:
     for each in passes.each():
         count, items = (part.count() for part in each.each(2))
         found.append((count, items))
-    most = MOST if config.steps_per_epoch is not None else max(1, config.epochs or 1)
+    most = MOST_COUNTED if config.steps_per_epoch is not None else max(1, config.epochs or 1)
     _require(sum(count for count, _ in found) <= most, "passes")
     _require(all(count >= 1 for count, _ in found), "passes")
     _require(all(items or count <= MOST_EMPTY_PASSES for count, items in found), "passes")

@@ -18,7 +18,7 @@ import numpy as np
 
 from pyecho import _core
 from pyecho._core import CheckpointError
-from pyecho.source.sniff import MOST
+from pyecho.checked import MOST_COUNTED
 
 MOST_DEPTH = 100  # of containers in each other
 LARGE = 1000  # bytes
@@ -69,14 +69,14 @@ class Loaded:
             self.fail(f"a {kind.__name__}")
         return value
 
-    def count(self, most: int = MOST) -> int:
+    def count(self, most: int = MOST_COUNTED) -> int:
         """Return a whole number."""
         number = self.of(int)
         if not 0 <= number <= most:
             self.fail(f"a number of 0 to {most}")
         return number
 
-    def count_or_none(self, most: int = MOST) -> int | None:
+    def count_or_none(self, most: int = MOST_COUNTED) -> int | None:
         """Return a whole number, or None."""
         return None if self.value is None else self.count(most)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyecho.source.sniff import MOST
+from pyecho.checked import MOST_COUNTED
 from pyecho.state.walk import Loaded
 from pyecho.worth.estimate import Floats
 
@@ -124,7 +124,7 @@ class Record:
             width = state[size].count()
             if width < 1 or width & (width - 1):
                 state[size].fail("a power of two")
-            state[count].count(min(MOST, BINS * width))
+            state[count].count(min(MOST_COUNTED, BINS * width))
         if not -1 <= record.later <= record.batches:
             state["later"].fail(f"a number of -1 to {record.batches}")
         record.first = set(state["first"].numbers(int, -(2**63), 2**63 - 1, None).tolist())

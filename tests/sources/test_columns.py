@@ -11,6 +11,7 @@ import torch
 from members import Dataset, Sized, Sliced, plain
 
 import pyecho
+from pyecho.config import Config
 from pyecho.source import Source, source_of
 
 Pair = collections.namedtuple("Pair", "x y")
@@ -55,7 +56,7 @@ BATCHED = {"arrays", "tensors", "mixed", "h5py", "zarr", "array and h5py"}
 @pytest.mark.parametrize("start", [0, 1, 3])
 @pytest.mark.parametrize(
     "options",
-    [{"batch_size": None}, {"batch_size": 2}, {"batch_size": 2, "collated": True}],
+    [{"batch_size": None}, {"batch_size": 2}, {"batch_size": 2, "collate_fn": list}],
     ids=["batch echoing", "example echoing", "collate_fn"],
 )
 @pytest.mark.parametrize("name", TUPLES)
@@ -70,11 +71,11 @@ def test_rows_of_columns_keep_the_form(
         "dict": {"x": x, "y": y},
         "mapping": types.MappingProxyType({"x": x, "y": y}),
     }[form]
-    source = source_of(given, **options)
+    source = source_of(given, Config(**options))
     assert source.indexed
     assert source.length() == 4
     assert source.batched == (
-        name in BATCHED and options["batch_size"] is not None and "collated" not in options
+        name in BATCHED and options["batch_size"] is not None and "collate_fn" not in options
     )
     made = {"tuple": lambda *xy: xy, "namedtuple": Pair}.get(form, lambda x, y: {"x": x, "y": y})
     assert plain(rows(source, start)) == plain([made(*xy) for xy in EXPECTED_PAIRS[start:]])
@@ -84,39 +85,39 @@ def test_columns_that_slice_are_read_by_chunk_of_the_file() -> None:
     for given in (Sliced(X, rows=3), Sliced(X.astype("f4"), rows=3)):
         for options in ({"batch_size": 2}, {"batch_size": None}):
             given.read.clear()
-            assert plain(rows(source_of(given, **options))) == plain([*X])
+            assert plain(rows(source_of(given, Config(**options)))) == plain([*X])
             assert all(isinstance(each, slice) for each in given.read)
             assert len(given.read) == 1
     wide = Sliced(np.zeros((8, 200_000)), rows=2)  # a chunk is more than a megabyte
-    rows(source_of(wide, batch_size=2))
+    rows(source_of(wide, Config(batch_size=2)))
     assert [(each.start, each.stop) for each in wide.read] == [(0, 2), (2, 4), (4, 6), (6, 8)]
     wide.read.clear()
-    rows(source_of(wide, batch_size=2), start=3)
+    rows(source_of(wide, Config(batch_size=2)), start=3)
     assert [(each.start, each.stop) for each in wide.read] == [(3, 4), (4, 6), (6, 8)]
 
 
 def test_objects_in_a_column_that_slices_come_by_row() -> None:
-    source = source_of((Sliced(np.array(NAMES, object)), Y), batch_size=2)
+    source = source_of((Sliced(np.array(NAMES, object)), Y), Config(batch_size=2))
     assert not source.batched
     assert rows(source) == [*zip(NAMES, Y, strict=True)]
 
 
 def test_columns_wait_unless_all_lie_in_memory() -> None:
-    assert source_of((X, NAMES), batch_size=2).in_memory
-    assert not source_of((X, Sliced(Y)), batch_size=2).in_memory
-    assert not source_of((X, Dataset(Y)), batch_size=2).in_memory
+    assert source_of((X, NAMES), Config(batch_size=2)).in_memory
+    assert not source_of((X, Sliced(Y)), Config(batch_size=2)).in_memory
+    assert not source_of((X, Dataset(Y)), Config(batch_size=2)).in_memory
 
 
 def test_sparse_matrix_is_no_column() -> None:
     sparse = pytest.importorskip("scipy.sparse").eye_array(4).tocsr()
-    source = source_of((sparse, Y), batch_size=None)
+    source = source_of((sparse, Y), Config(batch_size=None))
     assert source.length() == 2
     assert next(source.read()) is sparse
 
 
 def test_key_with_a_hash_of_its_own_is_kept() -> None:
     key = collections.namedtuple("Key", "name")("x")
-    [first, *_] = source_of({key: X, 2: Y}, batch_size=None).read()
+    [first, *_] = source_of({key: X, 2: Y}, Config(batch_size=None)).read()
     assert plain(first) == {key: [0, 1, 2], 2: 0}
 
 
@@ -135,7 +136,7 @@ def test_key_with_a_hash_of_its_own_is_kept() -> None:
 )
 def test_columns_of_unequal_length_are_refused_with_their_lengths(given: Any, told: str) -> None:
     with pytest.raises(pyecho.ConfigError, match=told):
-        source_of(given, batch_size=2)
+        source_of(given, Config(batch_size=2))
 
 
 # ---------------------------------------------------------------- lists: columns or items
@@ -145,18 +146,18 @@ def test_columns_of_unequal_length_are_refused_with_their_lengths(given: Any, to
     "given", [[X, Y], [X, X.astype("f4")], [X, NAMES], [X, Dataset(Y)], [X, torch.tensor(X)]]
 )
 def test_list_of_columns_that_differ_is_columns_in_example_echoing_only(given: Any) -> None:
-    source = source_of(given, batch_size=2)
+    source = source_of(given, Config(batch_size=2))
     assert source.length() == 4
     assert plain(rows(source)) == plain([(x, given[1][i]) for i, x in enumerate(X)])
-    for options in ({"batch_size": None}, {"batch_size": 2, "collated": True}):
+    for options in ({"batch_size": None}, {"batch_size": 2, "collate_fn": list}):
         with pytest.raises(pyecho.ConfigError, match=r"pass a tuple.*an object with __iter__"):
-            source_of(given, **options)
+            source_of(given, Config(**options))
 
 
 @pytest.mark.parametrize("batch_size", [None, 2])
 def test_list_with_a_member_that_slices_is_columns(batch_size: int | None) -> None:
     for given in ([Sliced(X), Sliced(X)], [Sliced(X), NAMES], [Y, Sliced(X)]):
-        source = source_of(given, batch_size=batch_size)
+        source = source_of(given, Config(batch_size=batch_size))
         expected = [tuple(each[i] for each in given) for i in range(4)]
         assert plain(rows(source)) == plain(expected)
 
@@ -183,13 +184,13 @@ def test_list_with_a_member_that_slices_is_columns(batch_size: int | None) -> No
     ],
 )
 def test_other_lists_and_tuples_are_items(given: Any, batch_size: int | None) -> None:
-    source = source_of(given, batch_size=batch_size)
+    source = source_of(given, Config(batch_size=batch_size))
     assert source.length() == len(given)
     assert all(each is item for each, item in zip(source.read(), given, strict=True))
 
 
 def test_unbatch_takes_a_list_of_arrays_for_one_of_batches() -> None:
-    source = source_of([X, X.astype("f4")], batch_size=2, unbatch=True)
+    source = source_of([X, X.astype("f4")], Config(batch_size=2, unbatch=True))
     assert source.length() == 8
     assert len([*source.read()]) == 2
 
@@ -208,7 +209,7 @@ def test_unbatch_takes_a_list_of_arrays_for_one_of_batches() -> None:
 )
 def test_mapping_of_something_else_is_refused_with_a_remedy(given: Any, told: str) -> None:
     with pytest.raises(pyecho.ConfigError, match=told):
-        source_of(given, batch_size=2)
+        source_of(given, Config(batch_size=2))
 
 
 def test_h5py_and_zarr_members_are_columns(tmp_path: Any) -> None:
@@ -218,10 +219,10 @@ def test_h5py_and_zarr_members_are_columns(tmp_path: Any) -> None:
         y = file.create_dataset("y", data=Y)
         for given in ((x, y), {"x": x, "y": y}, file, [x, y], (x, NAMES)):
             for batch_size in (None, 2):
-                source = source_of(given, batch_size=batch_size)
+                source = source_of(given, Config(batch_size=batch_size))
                 assert source.length() == 4
                 assert np.array_equal([next(iter(_values(row))) for row in rows(source)], X)
-        assert np.array_equal(rows(source_of(x, batch_size=2)), X)
+        assert np.array_equal(rows(source_of(x, Config(batch_size=2))), X)
 
 
 class Group:
@@ -263,7 +264,7 @@ def test_group_of_zarr_is_columns(options: dict[str, Any]) -> None:
 def test_chunks_of_a_column_may_be_told_in_any_way(chunks: Any) -> None:
     column = Sized(X)
     column.chunks = chunks
-    assert np.array_equal(rows(source_of(column, batch_size=2)), X)
+    assert np.array_equal(rows(source_of(column, Config(batch_size=2))), X)
 
 
 @pytest.mark.parametrize("columns", [dict, tuple])

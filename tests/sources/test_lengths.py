@@ -11,7 +11,7 @@ from torch.utils import data
 import pyecho
 import pyecho.torch
 from pyecho.source import source_of
-from pyecho.source.iterable import examples_of
+from pyecho.source.sniff import examples_of
 
 ROWS = data.TensorDataset(torch.arange(10))
 
