@@ -49,6 +49,7 @@ def _found(run: Run, payload: bool) -> dict[str, Any]:
                 "the beginning of this epoch was cut short, and its source, which has a state of "
                 "its own, may be an item ahead; take the state after the next batch"
             )
+        run.engine.crew.wait()  # the pass before is left, if not yet
         # An iterator would be that of a pass that was dropped.
         state = source.state() if holder is source.object or holder is source else None
         if flow is not None:  # of which only the end is left

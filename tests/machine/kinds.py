@@ -194,6 +194,11 @@ def seeded(items: int) -> Any:
     return dataloader(items, batch_size=2, generator=torch.Generator().manual_seed(5))
 
 
+class SizedStateful(Stateful):
+    def __len__(self) -> int:
+        return self.items
+
+
 class Bytes(Iterated):
     """Its iterators have states of bytes, as those of Grain."""
 
@@ -256,6 +261,7 @@ KINDS: dict[str, Kind] = {
     ),
     "seeded loader": Kind(seeded, jumps=False, **ORDERED, **CUT),
     "stateful": Kind(Stateful, **OWN),
+    "sized stateful": Kind(SizedStateful, known=True, **OWN),
     "stays at its end": Kind(StaysAtItsEnd, **OWN),
     "states of bytes": Kind(lambda items: Bytes(examples(items)), own_state=True),
     "stateful batches": Kind(StatefulBatches, rows=rows_of_batches, **OWN, **CUT),

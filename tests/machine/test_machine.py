@@ -120,6 +120,12 @@ class Consumer(RuleBasedStateMachine):
         return kind.jumps and not kind.one_shot and not (kind.own_state and self.is_under_way)
 
     @property
+    def may_be_left(self) -> bool:
+        """The rest of an iteration, if any, can be left."""
+        kind = self.plan.kind
+        return kind.jumps or kind.one_shot or self.place.batches == len(self.expected)
+
+    @property
     def end_is_open(self) -> bool:
         """True if the loader knows the last batch only once it has read far enough."""
         known = self.plan.kind.known and not self.plan.adaptive
@@ -211,7 +217,7 @@ class Consumer(RuleBasedStateMachine):
         self.take(count, Interrupts(*gaps))
 
     @precondition(lambda self: self.iterator is not None and not self.end_is_open)
-    @precondition(lambda self: self.plan.kind.jumps or self.plan.kind.one_shot)
+    @precondition(lambda self: self.may_be_left)
     @rule()
     def leave(self) -> None:
         self.iterator, self.is_left = None, True
