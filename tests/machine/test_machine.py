@@ -263,9 +263,9 @@ class Consumer(RuleBasedStateMachine):
             place = Place(epoch, epoch, 0, place.ordered)
             self.replace_loader(self.loader, place)
 
-    @precondition(lambda self: self.plan.kind.known and self.plan.kind.jumps)
+    @precondition(lambda self: self.plan.kind.known and not self.plan.kind.own_state)
     @precondition(lambda self: not self.plan.options["unique_in_batch"] and not self.plan.adaptive)
-    @precondition(lambda self: self.may_take() and self.iterator is None and not self.is_loaded)
+    @precondition(lambda self: self.may_take() and self.iterator is None)
     @rule(share=st.floats(0, 1))
     def skip_first_batches(self, share: float) -> None:
         if self.is_left:
