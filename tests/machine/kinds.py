@@ -57,7 +57,7 @@ class Kind:
     survives
         Ctrl-C ends no generator of the user's, as it does one that draws while pyecho seeds it.
     plain_states
-        Nothing of pyecho's or NumPy's own is in states of batches that were made ahead.
+        Nothing of NumPy's own is in the source's state.
     rows
         The number of examples of a pass, by that of items and of the pass.
     options
@@ -217,7 +217,7 @@ class BytesIterator(StatefulIterator):
 
 
 WINDOWS = {"picture": [pyecho.ops.RandomCrop(4), pyecho.ops.RandomFlip(0)]}
-SIZES = {"known": True, "examples_only": True, "plain_states": False}
+SIZES = {"known": True, "examples_only": True}
 CUT = {"cut": True, "examples_only": True}
 ORDERED = {"known": True, "same": False}
 SHUFFLE = {"shuffle": True}
