@@ -317,9 +317,8 @@ class EchoLoader(LoaderTools):
         ------
         EchoError
             If a thread is inside ``next()``, if an error of the source is about to reach the
-            consumer, if `augment` has made batches of a type of its own ahead, or, where the source
-            has a state of its own, without the payload or until the next batch after the beginning
-            of an epoch was cut short.
+            consumer, if `augment` has made a batch of its own type ahead, or, where the source has
+            a state, without the payload or until the next batch after a beginning was cut short.
         """
         return whole_state(self._config, **self._run.state(payload))
 
