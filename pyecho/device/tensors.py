@@ -78,7 +78,7 @@ class TorchAdapter(Adapter):
 
     def saved(self, array: Any) -> torch.Tensor:
         """Return a tensor, since ``torch.load(weights_only=True)`` refuses arrays."""
-        tensor = torch.from_numpy(array)
+        tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
         # torch.save() takes storages at one address for one, and empty ones may share theirs.
         return tensor if array.size else torch.empty(array.shape, dtype=tensor.dtype, device="cpu")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -246,8 +246,13 @@ class Engine:
             flow.pipeline.set_paused(False)
             self.work(flow)
 
-    def stop(self) -> None:
-        """Have the threads end, and drop what the nodes hold."""
+    def stop(self, read: Iterator[Any] | None = None) -> None:
+        """Have the threads end, and drop what the nodes hold.
+
+        `read`: a pass whose items are all read, and whose end the source is to know.
+        """
+        if read is not None:
+            self._end_pass(partial(_read_end, read))
         if self._pipeline is not None:
             self._stop(self._pipeline)
         self.crew.let_go()
@@ -279,6 +284,11 @@ class Engine:
         """Return the counts and times of all epochs so far."""
         pipeline = self._pipeline  # another thread may drop it meanwhile
         return self._past if pipeline is None else self._past + pipeline.stats()
+
+
+def _read_end(read: Iterator[Any]) -> None:
+    with suppress(Exception):  # after the last item, it reaches nobody
+        next(read, None)
 
 
 def warn_of_source(source: Source, text: str) -> None:

@@ -26,6 +26,7 @@ from pyecho.state.items import (
     held_state,
     parts_of_examples,
     parts_of_items,
+    references,
     refill,
     unspent_state,
 )
@@ -132,11 +133,17 @@ class HostEcho:
     ) -> dict[str, Any]:
         """Return where the stage stands, with its items as it tells of them."""
         state: dict[str, Any] = self.stage._state(payload=payload, with_held=with_held, taken=taken)
+        if with_held:
+            state["held"] = self._held_state(state["held"])
         return state
+
+    def _held_state(self, held: list[Any]) -> list[Any]:
+        return references(held, self._adapter)
 
     def _unspent_state(self, state: dict[str, Any]) -> dict[str, Any]:
         [items] = state.pop("columns")
-        return unspent_state(state, [list(map(self.to_host, items))], self._adapter)
+        items = references(list(map(self.to_host, items)), self._adapter)
+        return unspent_state(state, [items], self._adapter)
 
 
 def item_echo(
@@ -243,14 +250,8 @@ class ExampleEcho(HostEcho):
     def _whole(self, held: Any) -> Any:
         return held_nest(held, self.spec)
 
-    def native_state(
-        self, *, payload: bool, with_held: bool, taken: tuple[int, int] | None = None
-    ) -> dict[str, Any]:
-        """Return where the stage stands, with its items as it tells of them."""
-        state = super().native_state(payload=payload, with_held=with_held, taken=taken)
-        if with_held:
-            state["held"] = held_state(state["held"], self.spec, self._adapter)
-        return state
+    def _held_state(self, held: list[Any]) -> list[Any]:
+        return held_state(held, self.spec, self._adapter)
 
     def _unspent_state(self, state: dict[str, Any]) -> dict[str, Any]:
         return examples_state(state, self.spec, self._adapter)

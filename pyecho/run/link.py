@@ -121,16 +121,21 @@ class Link:
         self._made = deque(made)
         return self._before, delivered
 
-    def state(self, saved: Callable[[Any], Any]) -> list[Any]:
+    def state(self, saved: Callable[[Any], Any], *, objects: bool) -> list[Any]:
         """Return what was taken from the queue, and what was made ahead of that.
 
-        `saved`: see `Adapter`. `work` has returned in every thread.
+        `saved`, `objects`: see `encoded`. `work` has returned in every thread.
         """
+        from pyecho.state.plain import encoded  # only states need it
+
         queue = self.queue._state(payload=True, with_held=False)
         made: list[list[Any]] = [[BATCH, *self._to_state(each)] for each in queue["columns"][0]]
         made = with_ends(made, queue, queue["iterations"] - self._before) + list(self._made)
         # The consumer may change the batches that it gets later.
-        entries = [[entry[0], *map(own, entry[1:2]), *map(saved, entry[2:])] for entry in made]
+        entries = []
+        for kind, *batch in made:
+            plain = [encoded(own(each), saved, objects=objects) for each in batch[:1]]
+            entries.append([kind, *plain, *map(saved, batch[1:])])
         return [queue["iterations"], queue["delivered"], entries]
 
     def work(self) -> None:

@@ -298,7 +298,7 @@ class Run:
             return
         flows_on = self._flows_on
         if not flows_on:
-            self.engine.stop()
+            self.engine.stop(self.source.open_pass())
         self._pass_on(flow, following=flows_on)
         flow.stage._retire(completed=True)  # Ctrl-C comes after it
 

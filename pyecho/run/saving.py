@@ -27,14 +27,18 @@ def state_of(run: Run, payload: bool) -> dict[str, Any]:
     if run.engine.crew.is_current:
         raise EchoError("the source and augment cannot take a state of the loader they serve")
     lists = run.engine.wiring.lists
-    following = run.epoch if run.flow is None else None
     found = _found(run, payload)
     # After the position, of which it is to know all passes: the source may be read meanwhile.
-    order = run.source.order(following) if run.saved is None else run.saved.raw["order"]
-    found |= {"lists": None if lists is None else list(lists), "order": order}
+    found |= {"lists": None if lists is None else list(lists), "order": _order_of(run)}
     seen = run.source.seen.state() if run.saved is None else run.saved.seen
     serves_all = found.get("rank", 0) is None or found["position"] is None
     return found | {"seen": [] if serves_all else seen}
+
+
+def _order_of(run: Run) -> Any:
+    if run.saved is not None:
+        return run.saved.raw["order"]
+    return run.source.order(run.epoch if run.flow is None else None)
 
 
 def _found(run: Run, payload: bool) -> dict[str, Any]:
@@ -49,6 +53,7 @@ def _found(run: Run, payload: bool) -> dict[str, Any]:
                 "the beginning of this epoch was cut short, and its source, which has a state of "
                 "its own, may be an item ahead; take the state after the next batch"
             )
+        run.engine.crew.wait()  # the pass before is left, if not yet
         # An iterator would be that of a pass that was dropped.
         state = source.state() if holder is source.object or holder is source else None
         if flow is not None:  # of which only the end is left
@@ -152,4 +157,4 @@ def skipped(run: Run, count: int, items: int | None, adapter: Adapter) -> dict[s
     length = source.length()
     position = position_of(vars(at), epoch, length, uses)
     position |= {"segment": None, "decisions": adapter.saved(at.decisions)}
-    return {"epoch": run.epoch, "position": position, "order": source.order(run.epoch)}
+    return {"epoch": run.epoch, "position": position, "order": _order_of(run)}

@@ -17,7 +17,7 @@ import numpy as np
 
 from pyecho._core import CheckpointError
 from pyecho.source.iterable import Iterable
-from pyecho.source.lists import Lists, Loaded, Order, SeededLists
+from pyecho.source.lists import Lists, Loaded, Order, SeededLists, is_known, with_generator
 from pyecho.source.seen import digest_of_list
 from pyecho.source.sniff import is_stateful
 
@@ -63,6 +63,7 @@ class DataLoaderSource(Iterable):
         self._drawn_to_end = -1  # the epoch of the pass that was last
         self._first_known = 0  # pass of a state, until one of its passes begins
         self._draws = False  # the sampler has drawn from the global generator
+        self._first = -1  # of the passes that flow; -1: not told yet
         self._copy_loader()
         self.indexed = not unbatch or self._has_lists
 
@@ -90,8 +91,12 @@ class DataLoaderSource(Iterable):
         self.indexed = not self.batched
 
     def prepare(self) -> None:
-        """Draw the base, once, also if Ctrl-C comes meanwhile."""
-        if self._base is None:
+        """Draw the base, once; the pass that is told next is the first of those that flow."""
+        self._first = -1
+        self._draw_base()
+
+    def _draw_base(self) -> None:
+        if self._base is None:  # also if Ctrl-C has come meanwhile
             before = _torch().get_rng_state()
             try:
                 self._base = _random(None)
@@ -102,6 +107,7 @@ class DataLoaderSource(Iterable):
     def set_epoch(self, epoch: int) -> None:
         """Tell the loader, its samplers and its dataset."""
         self._epoch = epoch
+        self._first = epoch if self._first < 0 else self._first
         super().set_epoch(epoch)
 
     # ------------------------------------------------------------ passes
@@ -170,11 +176,10 @@ class DataLoaderSource(Iterable):
     def _beginning(self, given: list[Any]) -> list[Any]:
         """Return the states of the user's generators where the pass begins."""
         if self._is_behind(self._epoch):
-            for _ in self._lists_from(given, self._restored[max(self._restored)]):
-                pass
-        elif self._epoch in self._restored:
+            self._restored = {self._epoch: self._drawn_up_to(self._epoch, given)}
+        if self._epoch in self._restored:
             return self._restored[self._epoch]
-        elif self._epoch < self._first_known:
+        if self._epoch < self._first_known:
             raise CheckpointError(
                 f"items of epoch {self._epoch} are to be read again, and the state knows the "
                 f"generator of the DataLoader only from epoch {self._first_known} on; use "
@@ -182,8 +187,24 @@ class DataLoaderSource(Iterable):
             )
         return [each.get_state() for each in given]
 
+    def _drawn_up_to(self, epoch: int, given: list[Any]) -> list[Any]:
+        """Draw the orders of passes that are skipped; return the states after them."""
+        latest = max(self._restored)
+        skipped, states = epoch - max(latest, self._first - 1), self._restored[latest]
+        if skipped > MOST_BEGINS:
+            raise CheckpointError(
+                f"{skipped} passes are to be skipped, and only drawing the order of each shows how "
+                f"the DataLoader's generator goes on; at most {MOST_BEGINS} are drawn: use "
+                "state_dict() instead of skip_first_batches(), or leave out generator="
+            )
+        for _ in range(skipped):
+            for _ in self._lists_from(given, states):
+                pass
+            states = [each.get_state() for each in given]
+        return states
+
     def _is_behind(self, epoch: int) -> bool:
-        """Return True if the last pass of a state had no item left, so its end was not drawn."""
+        """Return True if passes before it are skipped, of which no end was drawn."""
         latest = max(self._restored, default=epoch)
         return latest < epoch and latest != self._drawn_to_end
 
@@ -241,7 +262,7 @@ class DataLoaderSource(Iterable):
             begins = {**begins, following: [each.get_state() for each in given]}
         listed = [[epoch, list(begin)] for epoch, begin in begins.items()]
         if is_drawn:
-            self.prepare()
+            self._draw_base()
         base, counted = self._base if is_drawn else None, self.indexed
         if base is None and not listed and counted:
             return None
@@ -270,56 +291,6 @@ class DataLoaderSource(Iterable):
         """Copy the loader anew."""
         self.__dict__.update(state)
         self._copy_loader()
-
-
-def with_generator(sampler: Any, generator: Any, given: list[Any]) -> Any:
-    """Return the sampler, or a shallow copy in which it, and those inside, have a generator.
-
-    Appends to `given` the generators, and seeds of generators, that it has already.
-    """
-    changes: dict[str, Any] = {}
-    if type(seed := getattr(sampler, "initial_seed", None)) is int and 0 <= seed < 2**64:
-        given.append(_Seed(sampler))
-    if hasattr(sampler, "generator"):
-        if sampler.generator is None:
-            changes["generator"] = generator
-        elif isinstance(sampler.generator, _torch().Generator):
-            given.append(sampler.generator)
-    for name in ("sampler", "batch_sampler"):
-        inner = getattr(sampler, name, None)
-        if inner is not None:
-            made = with_generator(inner, generator, given)
-            if made is not inner:
-                changes[name] = made
-    if not changes:
-        return sampler
-    made = copy.copy(sampler)
-    for name, value in changes.items():
-        object.__setattr__(made, name, value)
-    return made
-
-
-class _Seed:
-    """The seed that a sampler gives its generator in every pass (Accelerate's), as a generator."""
-
-    def __init__(self, sampler: Any) -> None:
-        self._sampler = sampler
-
-    def get_state(self) -> Any:
-        return _torch().from_numpy(np.array([self._sampler.initial_seed], "u8").view("u1"))
-
-    def set_state(self, state: Any) -> None:
-        [seed] = state.numpy().view("u8")
-        self._sampler.initial_seed = int(seed)
-
-
-def is_known(sampler: Any) -> bool:
-    """Return True if a sampler, with all inside, draws from nothing but its generator."""
-    if isinstance(sampler, list | tuple | range):
-        return True
-    inner = [getattr(sampler, name, None) for name in ("sampler", "batch_sampler")]
-    is_own = type(sampler).__module__.startswith("torch.utils.data.")
-    return is_own and all(each is None or is_known(each) for each in inner)
 
 
 def _restore(generator: Any, state: Any) -> None:

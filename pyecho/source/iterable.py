@@ -92,6 +92,10 @@ class Iterable(Source):
             return reading.items
         return None if self._loaded is None else self
 
+    def open_pass(self) -> Iterator[Any] | None:
+        """Return the pass of a `holder` whose end the holder does not know yet."""
+        return None if self._pass is None or self._ended else self._pass()
+
     def state(self) -> dict[str, Any] | None:
         """Return the state of the holder."""
         if self._loaded is not None:  # some can tell theirs only once they have been read

@@ -1,11 +1,15 @@
-"""The lists of indices of a pass over a `DataLoader`: the ones to load, counted."""
+"""The lists of indices of a pass over a `DataLoader`: the ones to load, counted; its samplers."""
 
 from __future__ import annotations
 
+import copy
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
+
+import numpy as np
 
 from pyecho.items.rows import rows_of
 from pyecho.source.iterable import batch_of
@@ -168,3 +172,55 @@ class SeededLists(Iterator[Any]):
         if self._items is None:
             self._items = iter(self._sampler)
         self._drawn.extend(itertools.islice(self._items, 1))
+
+
+def with_generator(sampler: Any, generator: Any, given: list[Any]) -> Any:
+    """Return the sampler, or a shallow copy in which it, and those inside, have a generator.
+
+    Appends to `given` the generators, and seeds of generators, that it has already.
+    """
+    changes: dict[str, Any] = {}
+    if type(seed := getattr(sampler, "initial_seed", None)) is int and 0 <= seed < 2**64:
+        given.append(_Seed(sampler))
+    if hasattr(sampler, "generator"):
+        if sampler.generator is None:
+            changes["generator"] = generator
+        elif isinstance(sampler.generator, sys.modules["torch"].Generator):
+            given.append(sampler.generator)
+    for name in ("sampler", "batch_sampler"):
+        inner = getattr(sampler, name, None)
+        if inner is not None:
+            made = with_generator(inner, generator, given)
+            if made is not inner:
+                changes[name] = made
+    if not changes:
+        return sampler
+    made = copy.copy(sampler)
+    for name, value in changes.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+class _Seed:
+    """The seed that a sampler gives its generator in every pass (Accelerate's), as a generator."""
+
+    def __init__(self, sampler: Any) -> None:
+        self._sampler = sampler
+
+    def get_state(self) -> Any:
+        return sys.modules["torch"].from_numpy(
+            np.array([self._sampler.initial_seed], "u8").view("u1")
+        )
+
+    def set_state(self, state: Any) -> None:
+        [seed] = state.numpy().view("u8")
+        self._sampler.initial_seed = int(seed)
+
+
+def is_known(sampler: Any) -> bool:
+    """Return True if a sampler, with all inside, draws from nothing but its generator."""
+    if isinstance(sampler, list | tuple | range):
+        return True
+    inner = [getattr(sampler, name, None) for name in ("sampler", "batch_sampler")]
+    is_own = type(sampler).__module__.startswith("torch.utils.data.")
+    return is_own and all(each is None or is_known(each) for each in inner)

@@ -142,6 +142,10 @@ class Source:
         """
         return None
 
+    def open_pass(self) -> Iterator[Any] | None:
+        """Return the pass of a `holder` whose end the holder does not know yet."""
+        return None
+
     def state(self) -> dict[str, Any] | None:
         """Return the state of the `holder`, None without one. No thread may be reading.
 

@@ -15,6 +15,7 @@ from pyecho._core import CheckpointError
 from pyecho.checked import MOST_COUNTED
 from pyecho.config import Config
 from pyecho.source.seen import MOST_LEAVES
+from pyecho.state.plain import decoded
 from pyecho.state.position import (
     BATCH,
     LAST_END,
@@ -154,7 +155,7 @@ def _snapshot_of(state: Loaded, ranks: int, config: Config) -> Snapshot:
     return Snapshot(
         at=at,
         unspent=unspent,
-        held=[each.value for each in state["held"].each()],
+        held=list(map(decoded, state["held"].each())),
         held_row=state["held_row"].count(),
         links=links,
     )
@@ -232,7 +233,7 @@ def _unspent_of(unspent: Loaded, total: int, config: Config) -> Unspent:
             _require(bool(np.all(shapes >= 0)), "shapes")
             columns.append(Varied(column["values"].array(np.uint8, 1), shapes))
         elif type(column.value) is list:
-            columns.append(column.value)
+            columns.append(decoded(column))
         else:
             columns.append(column.array(np.uint8, 2))
             checksum += _core.checksum_of_column(columns[leaf], numbers, leaf)
@@ -253,7 +254,7 @@ def _link_of(link: Loaded) -> tuple[int, int, list[list[Any]]]:
     entries = []
     for entry in made.each():
         kind, *batch = entry.each(1, 2, 4)
-        entries.append([kind.count(LAST_END), *(each.value for each in batch[:1])])
+        entries.append([kind.count(LAST_END), *map(decoded, batch[:1])])
         _require(len(batch) in ((1, 3) if entries[-1][0] == BATCH else (0,)), "batches")
         info = zip(batch[1:], (np.int64, np.int32), strict=False)
         entries[-1] += [each.array(dtype, 1) for each, dtype in info]

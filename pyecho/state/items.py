@@ -11,6 +11,7 @@ import numpy as np
 from pyecho._core import CheckpointError
 from pyecho.items.nest import leaves_like, leaves_of, map_nest
 from pyecho.items.spec import Adapter, Field
+from pyecho.state.plain import encoded
 from pyecho.state.position import Unspent
 
 Part = tuple[Any, bool, Any, Any]
@@ -19,8 +20,13 @@ the snapshot or of the plan they are."""
 
 
 def unspent_state(native: dict[str, Any], columns: list[Any], adapter: Adapter) -> dict[str, Any]:
-    """Return the items of batch echoing as a state holds them."""
+    """Return items as a state holds them."""
     return {"numbers": adapter.saved(native.pop("numbers")), "columns": columns}
+
+
+def references(items: list[Any], adapter: Adapter) -> list[Any]:
+    """Return items, or leaves, that travel by reference as a state holds them."""
+    return [encoded(item, adapter.saved, objects=True) for item in items]
 
 
 def examples_state(native: dict[str, Any], spec: Any, adapter: Adapter) -> dict[str, Any]:
@@ -34,18 +40,12 @@ def _saved_column(column: Any, adapter: Adapter) -> Any:
     if isinstance(column, tuple):  # of a leaf whose examples differ in size
         values, shapes = map(adapter.saved, column)
         return {"values": values, "shapes": shapes}
-    return column if isinstance(column, list) else adapter.saved(column)
+    return references(column, adapter) if isinstance(column, list) else adapter.saved(column)
 
 
 def held_state(held: list[Any], spec: Any, adapter: Adapter) -> list[Any]:
     """Return examples that were read and not put, each as a list of its leaves."""
-
-    def saved(leaf: Any) -> Any:
-        array = np.asarray(leaf) if isinstance(leaf, np.generic) else leaf
-        plain = isinstance(array, np.ndarray) and array.dtype.kind in "biufc"
-        return adapter.saved(array) if plain else leaf
-
-    return [list(map(saved, leaves_like(spec, item))) for item in held]
+    return [references(leaves_like(spec, item), adapter) for item in held]
 
 
 def held_nest(held: Any, spec: Any) -> Any:

@@ -58,7 +58,7 @@ class Loaded:
 
     def each(self, *lengths: int) -> list[Loaded]:
         """Return the values of a list, or of a tuple, which some files make of lists."""
-        if not _is(self.value, list, tuple) or (lengths and len(self.value) not in lengths):
+        if not is_of(self.value, list, tuple) or (lengths and len(self.value) not in lengths):
             self.fail(f"a list of length {' or '.join(map(str, lengths))}" if lengths else "a list")
         return [Loaded(each, f"{self.place}[{at}]") for at, each in enumerate(self.value)]
 
@@ -90,12 +90,12 @@ class Loaded:
     def numbers(self, kind: type, least: float, most: float, *shape: int | None) -> Any:
         """Return an array of numbers, which lists of lists may hold. None: of any extent."""
         value = plain(self.value)
-        if _is(value, list, tuple) and shape[0] in (None, len(value)):
+        if is_of(value, list, tuple) and shape[0] in (None, len(value)):
             if len(shape) > 1:
                 rows = [each.numbers(kind, least, most, *shape[1:]) for each in self.each()]
                 return np.array(rows).reshape(len(rows), *shape[1:])
             values = list(map(plain, value))
-            value = np.array(values) if all(_is(each, int, kind) for each in values) else None
+            value = np.array(values) if all(is_of(each, int, kind) for each in values) else None
         array = self._array(value)
         kinds = "iu" if kind is int else "iuf"
         fits = array is not None and array.ndim == len(shape)
@@ -233,11 +233,15 @@ def shown(value: Any) -> str:
 
 def is_scalar(value: Any) -> bool:
     """Return True for None, and for a number or text of a size that options have."""
-    small = _is(value, int) and value.bit_length() <= 64
-    return small or (_is(value, str) and len(value) <= 2**16) or _is(value, bool, float, type(None))
+    small = is_of(value, int) and value.bit_length() <= 64
+    return (
+        small
+        or (is_of(value, str) and len(value) <= 2**16)
+        or is_of(value, bool, float, type(None))
+    )
 
 
-def _is(value: Any, *kinds: type) -> bool:
+def is_of(value: Any, *kinds: type) -> bool:
     """Return True if a value is of one of these types itself, without asking it or its class."""
     return any(type(value) is kind for kind in kinds)
 

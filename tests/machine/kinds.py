@@ -57,7 +57,7 @@ class Kind:
     survives
         Ctrl-C ends no generator of the user's, as it does one that draws while pyecho seeds it.
     plain_states
-        Nothing of pyecho's or NumPy's own is in states of batches that were made ahead.
+        Nothing of NumPy's own is in the source's state.
     rows
         The number of examples of a pass, by that of items and of the pass.
     options
@@ -194,6 +194,11 @@ def seeded(items: int) -> Any:
     return dataloader(items, batch_size=2, generator=torch.Generator().manual_seed(5))
 
 
+class SizedStateful(Stateful):
+    def __len__(self) -> int:
+        return self.items
+
+
 class Bytes(Iterated):
     """Its iterators have states of bytes, as those of Grain."""
 
@@ -212,7 +217,7 @@ class BytesIterator(StatefulIterator):
 
 
 WINDOWS = {"picture": [pyecho.ops.RandomCrop(4), pyecho.ops.RandomFlip(0)]}
-SIZES = {"known": True, "examples_only": True, "plain_states": False}
+SIZES = {"known": True, "examples_only": True}
 CUT = {"cut": True, "examples_only": True}
 ORDERED = {"known": True, "same": False}
 SHUFFLE = {"shuffle": True}
@@ -256,6 +261,7 @@ KINDS: dict[str, Kind] = {
     ),
     "seeded loader": Kind(seeded, jumps=False, **ORDERED, **CUT),
     "stateful": Kind(Stateful, **OWN),
+    "sized stateful": Kind(SizedStateful, known=True, **OWN),
     "stays at its end": Kind(StaysAtItsEnd, **OWN),
     "states of bytes": Kind(lambda items: Bytes(examples(items)), own_state=True),
     "stateful batches": Kind(StatefulBatches, rows=rows_of_batches, **OWN, **CUT),

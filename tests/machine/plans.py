@@ -130,12 +130,7 @@ class Plan:
     @property
     def saves_tensors(self) -> bool:
         """True if its states hold nothing but tensors and plain data."""
-        return (
-            self.of_torch
-            and self.options["batch_size"] is not None
-            and self.links in ("", "augment")
-            and self.kind.plain_states
-        )
+        return self.of_torch and self.kind.plain_states
 
     @property
     def flows(self) -> bool:

@@ -120,6 +120,12 @@ class Consumer(RuleBasedStateMachine):
         return kind.jumps and not kind.one_shot and not (kind.own_state and self.is_under_way)
 
     @property
+    def may_be_left(self) -> bool:
+        """The rest of an iteration, if any, can be left."""
+        kind = self.plan.kind
+        return kind.jumps or kind.one_shot or self.place.batches == len(self.expected)
+
+    @property
     def end_is_open(self) -> bool:
         """True if the loader knows the last batch only once it has read far enough."""
         known = self.plan.kind.known and not self.plan.adaptive
@@ -211,7 +217,7 @@ class Consumer(RuleBasedStateMachine):
         self.take(count, Interrupts(*gaps))
 
     @precondition(lambda self: self.iterator is not None and not self.end_is_open)
-    @precondition(lambda self: self.plan.kind.jumps or self.plan.kind.one_shot)
+    @precondition(lambda self: self.may_be_left)
     @rule()
     def leave(self) -> None:
         self.iterator, self.is_left = None, True
@@ -257,9 +263,9 @@ class Consumer(RuleBasedStateMachine):
             place = Place(epoch, epoch, 0, place.ordered)
             self.replace_loader(self.loader, place)
 
-    @precondition(lambda self: self.plan.kind.known and self.plan.kind.jumps)
+    @precondition(lambda self: self.plan.kind.known and not self.plan.kind.own_state)
     @precondition(lambda self: not self.plan.options["unique_in_batch"] and not self.plan.adaptive)
-    @precondition(lambda self: self.may_take() and self.iterator is None and not self.is_loaded)
+    @precondition(lambda self: self.may_take() and self.iterator is None)
     @rule(share=st.floats(0, 1))
     def skip_first_batches(self, share: float) -> None:
         if self.is_left:

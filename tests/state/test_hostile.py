@@ -252,3 +252,30 @@ def test_forged_items_that_were_read_ahead_are_refused(held):
     forged.load_state_dict(state)
     with pytest.raises(pyecho.CheckpointError, match="read ahead"):
         next(iter(forged))
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"pyecho": 3},
+        {"pyecho": "Ragged"},
+        {"pyecho": "Padded", "parts": [1, 2, 3]},
+        {"pyecho": "dict", "parts": [1]},
+        {"pyecho": "object", "shape": [1], "elements": np.zeros(8, np.uint8)},
+        {"pyecho": "i4, (", "shape": [1], "elements": np.zeros(8, np.uint8)},
+        {"pyecho": "<U0", "shape": None, "elements": np.zeros(8, np.uint8)},
+        {"pyecho": "<i4", "shape": [3], "elements": np.zeros(8, np.uint8)},
+        {"pyecho": "<i4", "shape": [0, 2**62], "elements": np.zeros(0, np.uint8)},
+        {"pyecho": "<i4", "shape": [1] * 99, "elements": np.zeros(4, np.uint8)},
+        {"pyecho": "<i4", "shape": None, "elements": np.zeros(8, np.uint8)},
+        {"pyecho": "<i4", "shape": [2], "elements": "text"},
+    ],
+)
+def test_forged_items_that_travel_by_reference_are_refused(forged):
+    loader = pyecho.EchoLoader(["a", "b"], 2)
+    state = state_after_a_batch(loader)
+    [column] = state["unspent"]["columns"]
+    column[:] = [[forged] for _ in column]
+    state["digest"] = digest(state)
+    with pytest.raises(pyecho.CheckpointError, match="needs"):
+        pyecho.EchoLoader(["a", "b"], 2).load_state_dict(state)

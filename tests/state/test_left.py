@@ -83,11 +83,12 @@ class Sized(GoesOn):
 @pytest.mark.parametrize("augment", [None, lambda batch, rng: batch])
 @pytest.mark.parametrize("threads", [0, None])
 @pytest.mark.parametrize("source", [Rows, Sized])
+@pytest.mark.parametrize("epochs", [3, None])
 def test_state_after_a_break_on_the_last_batch_of_a_pass_is_the_next_one(
-    source, threads, augment, payload
+    epochs, source, threads, augment, payload
 ):
     def loader():
-        options = {"shuffle_buffer": 1, "epochs": 3, "threads": threads, "augment": augment}
+        options = {"shuffle_buffer": 1, "epochs": epochs, "threads": threads, "augment": augment}
         return pyecho.EchoLoader(source(), 1, batch_size=2, **options)
 
     whole = loader()

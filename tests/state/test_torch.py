@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 from resuming import Stateful
+from waiting import wait_until
 
 torch = pytest.importorskip("torch")
 
@@ -225,3 +226,68 @@ def test_state_after_batches_were_skipped_can_be_in_a_file():
     loader.skip_first_batches(3)
     again.load_state_dict(moved(loader))
     assert [plain(each) for each in again] == whole[3:]
+
+
+RETURNED = {
+    "array": np.arange(6, dtype=">i4").reshape(2, 3),
+    "array without axes": np.array(2.5),
+    "array without elements": np.empty((0, 4), np.float32),
+    "dates": np.array(["2020-02-02"], "M8[D]"),
+    "texts": np.array(["ab", "c"]),
+    "numbers": [np.float32(1.5), np.int64(-3), np.True_, 7, 2j, None, "text", b"bytes"],
+    "pairs": ((1, np.arange(3)), (2, torch.arange(2))),
+    "rows": pyecho.Ragged(torch.arange(3), torch.tensor([0, 3]), torch.tensor([[1, 3]])),
+    "rows of arrays": pyecho.Padded(np.ones((2, 3)), np.array([3, 2])),
+    "dict": {"pyecho": "Ragged", 3: {"a": np.arange(2)}},
+}
+
+
+def told(value):
+    """Return what is in a value, with the types of all."""
+    if isinstance(value, list | tuple):
+        return type(value), list(map(told, value))
+    if isinstance(value, dict):
+        return {key: told(each) for key, each in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return type(value), value.dtype, value.shape, value.tolist()
+    return (value.dtype, value.tolist()) if isinstance(value, torch.Tensor) else value
+
+
+@pytest.mark.parametrize("name", RETURNED)
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_state_of_whatever_is_made_of_plain_data_goes_through_a_file(batch_size, name):
+    def make():
+        options = {"batch_size": batch_size, "augment": lambda batch, rng: RETURNED[name]}
+        return pyecho.torch.EchoLoader(Numbers(), 2, **options)
+
+    loader = make()
+    batches = iter(loader)
+    next(batches)
+    wait_until(lambda: loader._run.flow.pipeline.links[0].queue._stats()["read"] > 1)
+    again = make()
+    again.load_state_dict(moved(loader))
+    assert told(next(iter(again))) == told(RETURNED[name])
+
+
+def test_state_of_items_that_are_arrays_goes_through_a_file():
+    items = [(np.arange(each), np.float32(each)) for each in range(9)]
+    make = partial(pyecho.torch.EchoLoader, items, 2, shuffle_buffer=4)
+    whole, loader, again = list(map(told, make())), make(), make()
+    batches = iter(loader)
+    found = [told(next(batches)) for _ in range(5)]
+    again.load_state_dict(moved(loader))
+    assert found + list(map(told, again)) == whole
+
+
+def test_made_ahead_batch_of_an_own_type_is_refused_when_the_state_is_taken():
+    class Own(dict):
+        pass
+
+    make = partial(pyecho.torch.EchoLoader, Numbers(), 2, batch_size=4)
+    loader = make(augment=lambda batch, rng: Own(batch))
+    batches = iter(loader)
+    next(batches)
+    wait_until(lambda: loader._run.flow.pipeline.links[0].queue._stats()["read"] > 1)
+    with pytest.raises(pyecho.EchoError, match="holds a Own"):
+        loader.state_dict()
+    loader.state_dict(payload=False)

@@ -1,5 +1,6 @@
 #include "core/plan/rounds_pool.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace pyecho {
@@ -67,14 +68,14 @@ void RoundsPool::begin_batch() {
 void RoundsPool::admit(const Item& added) {
   const std::uint32_t slot = added.slot;
   items_[slot] = {.source_index = added.source_index,
-                  .number = admitted_++,
-                  .batch = batch_,
                   .uses = 0,
                   .place = resident_,
                   .leaving = kNowhere,
+                  .overdue = false,
                   .older = youngest_,
                   .younger = kNowhere,
-                  .overdue = false};
+                  .number = admitted_++,
+                  .batch = batch_};
   (youngest_ == kNowhere ? oldest_ : items_[youngest_].younger) = slot;
   youngest_ = slot;
   order_[resident_] = slot;
@@ -90,9 +91,26 @@ void RoundsPool::drain() {
   begin_round();
 }
 
+void RoundsPool::fetch(Ahead& ahead) const noexcept {
+  if (ahead.places > ahead.end) {
+    __builtin_prefetch(&order_[ahead.to_place.below(ahead.places--)]);
+  }
+  if (ahead.items > ahead.places + kItemsAhead) {
+    __builtin_prefetch(&items_[order_[ahead.to_item.below(ahead.items--)]]);
+    __builtin_prefetch(&items_[order_[ahead.items]]);
+  }
+}
+
 std::uint32_t RoundsPool::draw(std::span<Use> rows, Xoshiro256& random) {
   std::uint32_t drawn = 0;
+  const std::size_t wanted = resident_ > kLargePool ? rows.size() : 0;
+  const std::uint32_t end = active_ - static_cast<std::uint32_t>(std::min<std::size_t>(wanted, active_));
+  Ahead ahead{.places = active_, .items = active_, .end = end, .to_place = random, .to_item = random};
+  for (std::uint32_t fetched = 0; fetched < kPlacesAhead && ahead.places > end; ++fetched) {
+    fetch(ahead);
+  }
   while (drawn < rows.size()) {
+    fetch(ahead);
     if (active_ == 0) {
       if (unique_ || resident_ == 0) {
         break;

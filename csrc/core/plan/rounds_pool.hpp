@@ -81,16 +81,30 @@ class RoundsPool {
   static constexpr std::uint32_t kNowhere = std::numeric_limits<std::uint32_t>::max();
 
   struct Resident {
-    std::uint64_t source_index;
-    std::uint64_t number;   // in the order of admission
-    std::uint64_t batch;    // the one before which it was admitted
-    std::uint32_t uses;     // so far
-    std::uint32_t place;    // in order_; kNowhere: not in the pool
-    std::uint32_t leaving;  // place in leaving_, or kNowhere
-    std::uint32_t older;    // the next older slot, or kNowhere
-    std::uint32_t younger;  // likewise
-    bool overdue;           // too old, and to leave after its least uses
+    std::uint64_t source_index;  // first what each draw needs
+    std::uint32_t uses;          // so far
+    std::uint32_t place;         // in order_; kNowhere: not in the pool
+    std::uint32_t leaving;       // place in leaving_, or kNowhere
+    bool overdue;                // too old, and to leave after its least uses
+    std::uint32_t older;         // the next older slot, or kNowhere
+    std::uint32_t younger;       // likewise
+    std::uint64_t number;        // in the order of admission
+    std::uint64_t batch;         // the one before which it was admitted
   };
+
+  // In a large pool each draw misses the caches: for its place, for its item, and for the item that goes there instead.
+  // So copies of the random numbers run ahead and fetch them.
+  struct Ahead {
+    std::uint32_t places;  // left in the round once what was fetched is drawn
+    std::uint32_t items;   // likewise
+    std::uint32_t end;     // how far to fetch
+    Xoshiro256 to_place;
+    Xoshiro256 to_item;
+  };
+  static constexpr std::uint32_t kLargePool = 1U << 15U;  // items, beyond the second level of caches
+  static constexpr std::uint32_t kPlacesAhead = 24;
+  static constexpr std::uint32_t kItemsAhead = 12;  // of these places
+  void fetch(Ahead& ahead) const noexcept;
 
   void begin_round() noexcept {
     active_ = resident_;

@@ -1,0 +1,77 @@
+"""Items that travel by reference, and batches made ahead, as plain data in a state, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pyecho._core import EchoError
+from pyecho.items.spec import Padded, Ragged, is_tensor
+from pyecho.state.walk import Loaded, is_of
+
+KIND = "pyecho"
+"""Key of dicts that stand for something else."""
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_ROWS: dict[str, Any] = {"Ragged": Ragged, "Padded": Padded}
+_DTYPES = "biufcmMSU"  # kinds that their text tells
+
+
+def encoded(value: Any, saved: Callable[[Any], Any], *, objects: bool) -> Any:
+    """Return a nest of plain data.
+
+    `saved`: see `Adapter`. `objects`: those of the source stay as they are; else any is an
+    `EchoError`.
+    """
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return kind(encoded(each, saved, objects=objects) for each in value)
+    if kind is dict:
+        made = {key: encoded(each, saved, objects=objects) for key, each in value.items()}
+        return {KIND: "dict", "parts": made} if KIND in made else made
+    if kind is Ragged or kind is Padded:
+        return {KIND: kind.__name__, "parts": encoded(list(value), saved, objects=objects)}
+    if (kind is np.ndarray or isinstance(value, np.generic)) and not value.dtype.hasobject:
+        elements = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        held = saved(elements)
+        if held is elements:  # where arrays are plain data
+            return value
+        if value.dtype.kind in _DTYPES:
+            shape = list(value.shape) if kind is np.ndarray else None
+            return {KIND: value.dtype.str, "shape": shape, "elements": held}
+    if objects or kind in _PLAIN or is_tensor(value):
+        return value
+    raise EchoError(
+        f"a batch that was made ahead of the consumer holds a {kind.__name__}, which is no plain "
+        "data, as a state needs it: return only arrays, tensors, numbers and texts, in lists, "
+        "tuples and dicts, or use state_dict(payload=False), which has such batches made again"
+    )
+
+
+def decoded(value: Loaded) -> Any:
+    """Return the nest again; `CheckpointError` if it is none."""
+    nest = value.value
+    if is_of(nest, list, tuple):
+        return type(nest)(map(decoded, value.each()))
+    if not is_of(nest, dict):
+        return nest
+    name = value[KIND].of(str) if KIND in nest else None
+    if name in (None, "dict"):
+        parts = value if name is None else value["parts"]
+        if not is_of(parts.value, dict):
+            parts.fail("a dict")
+        return {key: decoded(Loaded(each, parts.place)) for key, each in parts.value.items()}
+    if name in _ROWS:
+        return _ROWS[name](*map(decoded, value["parts"].each(len(_ROWS[name]._fields))))
+    elements, shape = value["elements"].array(np.uint8, 1), value["shape"]
+    extents = [] if shape.value is None else [each.count() for each in shape.each()]
+    try:
+        dtype = np.dtype(name)
+        array = elements.view(dtype).reshape(extents) if dtype.kind in _DTYPES else None
+    except (SyntaxError, TypeError, ValueError, ZeroDivisionError):
+        array = None
+    if array is None:
+        value.fail("elements of an array")
+    return array[()] if shape.value is None else array
