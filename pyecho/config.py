@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 MAX_CAPACITY = 2**29 - 1
+USES_BY_DEFAULT = 2**26  # in a full pool, of four bytes each
 
 Factor = float | Adaptive
 
@@ -94,12 +95,14 @@ class Config:
         batch_size, most = self.batch_size or 0, math.ceil(self.most_uses)
         if self.shuffle_buffer is None:
             room = min(MAX_CAPACITY, (MAX_USES - 1) // most)
-            if self.leaves_length_open and batch_size > room:
+            least = batch_size if self.leaves_length_open else min(batch_size, 1)
+            if least > room:
                 raise ConfigError(
                     f"batch_size must be at most {room} with this factor, because the pool holds "
                     f"each item of a batch, got {batch_size}"
                 )
-            object.__setattr__(self, "shuffle_buffer", min(10 * batch_size, room))
+            pool = max(least, min(10 * batch_size, USES_BY_DEFAULT // most))
+            object.__setattr__(self, "shuffle_buffer", min(pool, room))
         if self.capacity * most >= MAX_USES:
             raise ConfigError(
                 f"shuffle_buffer times factor must stay below {MAX_USES}, "

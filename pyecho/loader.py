@@ -86,7 +86,7 @@ class EchoLoader(LoaderTools):
         may have.
     shuffle_buffer
         Distinct items among which each use is drawn; 0 or 1 means that repeats follow each other.
-        None: ten batches in example echoing, 0 in batch echoing.
+        None: ten batches in example echoing (at most 2^26 uses), 0 in batch echoing.
     unique_in_batch
         Never put an item into one batch twice. Needs ``shuffle_buffer >= batch_size``.
     seed

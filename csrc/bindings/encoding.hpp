@@ -152,7 +152,8 @@ inline PlanPosition position_of(pybind11::handle at, bool feed_all) {
                         .feed_all = feed_all,
                         .iterations = option<std::uint64_t>(at, "iterations"),
                         .batches = option<std::uint64_t>(at, "batches"),
-                        .min_rows = option<std::uint32_t>(at, "min_rows")};
+                        .min_rows = option<std::uint32_t>(at, "min_rows"),
+                        .ahead = option<std::uint64_t>(at, "ahead")};
   const auto decisions = option<pybind11::array_t<std::uint32_t, pybind11::array::forcecast>>(at, "decisions");
   position.decisions.assign(decisions.data(), decisions.data() + decisions.size());
   for (const auto& [passes, items] : option<std::vector<std::pair<std::uint64_t, std::uint64_t>>>(at, "passes")) {

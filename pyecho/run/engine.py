@@ -160,8 +160,8 @@ class Engine:
             stage = _core.ObjectStage(queue_of(1))
             stage.close()
             return Flow(begun, context, extent, reading.excess, None, stage)
-        pipeline = self._pipeline_for(first[0], snapshot)
         batches = config.batches_of(extent.longest)
+        pipeline = self._pipeline_for(first[0], snapshot)
         if extent.longest and batches == 0:
             warn(
                 f"the {extent.longest} items of the source, used {config.most_uses:g} times each, "

@@ -5,7 +5,7 @@ Nothing in a state is ever called, and a state of any kind is refused in bounded
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -152,8 +152,9 @@ def _snapshot_of(state: Loaded, ranks: int, config: Config) -> Snapshot:
     links = {name: _link_of(link) for name, link in state["links"].named().items()}
     # Only the last end may have been counted before it came.
     _require(all(taken <= at.iterations + 1 for taken, *_ in links.values()), "links")
+    ahead = sum(entry[0] == BATCH for *_, made in links.values() for entry in made)
     return Snapshot(
-        at=at,
+        at=replace(at, ahead=ahead),
         unspent=unspent,
         held=list(map(decoded, state["held"].each())),
         held_row=state["held_row"].count(),

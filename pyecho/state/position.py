@@ -77,6 +77,7 @@ class Position:
     batches: int = 0
     delivered: int = 0
     min_rows: int = 1  # of the batches that `batches` counts
+    ahead: int = 0  # of these, made by links and not taken by the consumer
     segment: Segment = field(default_factory=Segment)
     passes: list[tuple[int, int]] | None = field(default_factory=list)
     open_items: int = 0

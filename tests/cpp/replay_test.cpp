@@ -33,7 +33,7 @@ TEST(Replay, a_position_that_cannot_be_is_refused) {
 }
 
 TEST(Replay, numbers_that_contradict_each_other_are_refused_before_anything_is_planned) {
-  constexpr std::uint64_t kMany = std::uint64_t{1} << 26;
+  constexpr std::uint64_t kMany = std::uint64_t{1} << 23;
   constexpr std::uint64_t kMost = ~std::uint64_t{0};
   Plan plan({.capacity = 4, .slots = 8, .factor = 2});
   const auto at = [&](PlanPosition position) { Replay(plan, 2, std::move(position)); };
@@ -64,6 +64,25 @@ TEST(Replay, numbers_that_contradict_each_other_are_refused_before_anything_is_p
   Plan unique({.capacity = 4, .slots = 8, .factor = 2, .unique_in_batch = true});  // of which many a batch is short
   EXPECT_NO_THROW(Replay(unique, 2, {.open_items = kMany, .batches = 2 * kMany}));
   EXPECT_THROW(Replay(unique, 2, {.open_items = kMany, .batches = 2 * kMany, .min_rows = 2}), BadState);
+}
+
+TEST(Replay, a_position_after_more_uses_than_a_segment_has_and_were_made_ahead_is_refused) {
+  constexpr std::uint64_t kBatches = std::uint64_t{1} << 24;  // of two uses, as a segment has at most
+  Plan plan({.capacity = 4, .slots = 8, .factor = 2});
+  const auto at = [&](std::uint64_t batches, std::uint64_t ahead) {
+    Replay(plan, 2, {.open_items = 4 * kBatches, .batches = batches, .ahead = ahead});
+  };
+  EXPECT_NO_THROW(at(kBatches, 0));
+  EXPECT_THROW(at(kBatches * 17 / 16, 0), BadState);
+  EXPECT_NO_THROW(at(kBatches * 17 / 16, kBatches / 16));
+}
+
+TEST(Replay, a_position_in_iterations_of_many_segments_each_is_not_refused) {
+  constexpr std::uint64_t kUses = std::uint64_t{1} << 30;
+  Plan plan({.capacity = 4, .slots = 8, .factor = 2, .iteration_uses = kUses});
+  for (const std::uint64_t batches : {std::uint64_t{0}, std::uint64_t{5}, kUses / 4}) {
+    EXPECT_NO_THROW(Replay(plan, 2, {.passes = {{.passes = kUses, .items = 7}}, .iterations = 3, .batches = batches}));
+  }
 }
 
 TEST(Replay, a_segment_that_cannot_be_is_refused) {

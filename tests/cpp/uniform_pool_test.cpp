@@ -62,7 +62,17 @@ TEST_P(UniformPoolDraws, are_those_of_its_definition) {
 // All but the last draw until nothing is left; the last looks at every use that is left for each batch of two rows.
 INSTANTIATE_TEST_SUITE_P(Pools, UniformPoolDraws,
                          testing::Values(std::tuple(60U, 5U, false, 10), std::tuple(60U, 5U, true, 20),
-                                         std::tuple(200'000U, 3U, false, 12'001), std::tuple(2U, 200'000U, true, 10)));
+                                         std::tuple(1U, 200U, false, 5), std::tuple(200'000U, 3U, false, 12'001),
+                                         std::tuple(2U, 200'000U, true, 10)));
+
+TEST(UniformPool, one_item_needs_no_memory_for_its_uses) {
+  const PlanConfig config{.factor = 0x1.0p31};
+  UniformPool pool(config);
+  pool.make_room(std::uint64_t{1} << 31U);
+  pool.admit({.slot = 0, .source_index = 0, .uses = 1U << 31U});
+  EXPECT_EQ(pool.uses_left(), std::uint64_t{1} << 31U);
+  EXPECT_LT(UniformPool::size_bytes(config), 100U);
+}
 
 }  // namespace
 }  // namespace pyecho::test

@@ -284,7 +284,7 @@ class Long:
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": 4}, {"batch_size": 4, "shuffle": True}])
 @pytest.mark.parametrize(
-    ("items", "factor"), [(2**62, 1.5), (2**62, 7), (2**63 - 1, 1), (2**63, 1)]
+    ("items", "factor"), [(2**62, 1.5), (2**62, 7), (2**63 - 1, 1), (2**63, 1), (2**50, 2**30)]
 )
 def test_length_whose_uses_cannot_be_counted_is_a_config_error(
     items: int, factor: float, options: dict[str, Any]
@@ -293,9 +293,10 @@ def test_length_whose_uses_cannot_be_counted_is_a_config_error(
         next(iter(pyecho.EchoLoader(Long(items), factor, **options)))
 
 
-def test_length_of_very_many_items_is_exact() -> None:
-    loader = pyecho.EchoLoader(Long(2**60), 3, batch_size=4)
-    assert len(loader) == 3 * 2**58
+@pytest.mark.parametrize(("items", "factor"), [(2**60, 3), (2**30, 2**30)])
+def test_length_of_very_many_items_or_uses_is_exact(items: int, factor: int) -> None:
+    loader = pyecho.EchoLoader(Long(items), factor, batch_size=4, max_bytes=2**20)
+    assert len(loader) == items * factor // 4
     assert len(next(iter(loader))) == 4
 
 

@@ -1,6 +1,4 @@
-"""States over the joints of segments: small, and loaded in seconds at any age of a run."""
-
-import time
+"""States over the joints of segments: small, and loaded by planning one at any age of a run."""
 
 import numpy as np
 import pytest
@@ -8,6 +6,7 @@ from segments import segments_of
 from waiting import wait_until
 
 import pyecho
+from pyecho.state.position import Position
 from pyecho.state.walk import digest
 
 OPTIONS = {"factor": 2.5, "batch_size": 4, "shuffle_buffer": 6, "epochs": 20}
@@ -54,21 +53,20 @@ def test_state_whose_batches_made_ahead_are_of_later_segments_can_be_saved_again
     assert rest_of(loaders[2], 60) == rest_of(whole, 62)[2:]
 
 
-def goes_on_soon(make, state, *, payload):
-    """Check that a position far on is reached within seconds, and goes on by states from there."""
+def goes_on(make, state, *, payload):
+    """Check that a position far on is reached from its segment, and goes on by states from there."""
     far, resumed = make(), make()
     far.load_state_dict(state | {"digest": digest(state)})
-    began = time.process_time()
     batches = iter(far)
     next(batches)
-    assert time.process_time() - began < 10  # of a slow machine; a whole run would take minutes
+    assert Position.of_input(far.state_dict()["position"]).fed < 2**24  # a whole run has billions
     resumed.load_state_dict(far.state_dict(payload=payload))
     assert next(iter(resumed)).tolist() == next(batches).tolist()
 
 
 @pytest.mark.parametrize("uses", [10**6, 10**8, 10**10])
 @pytest.mark.parametrize("passes", [{"steps_per_epoch": 1000}, {"epochs": 10**9}], ids=str)
-def test_resume_takes_seconds_at_any_age(passes, uses):
+def test_resume_plans_a_segment_at_any_age(passes, uses):
     options = {"factor": 2.5, "batch_size": 100, "shuffle_buffer": 1000} | passes
 
     def make():
@@ -84,7 +82,7 @@ def test_resume_takes_seconds_at_any_age(passes, uses):
     moved = {"iterations": epoch, "batches": batch, "delivered": batch}
     state |= {"epoch": epoch, "position": state["position"] | moved}
     del state["digest"]
-    goes_on_soon(make, state, payload=True)
+    goes_on(make, state, payload=True)
 
 
 class Dataset:
@@ -99,7 +97,7 @@ class Dataset:
 
 @pytest.mark.parametrize("source", [range(8_000_000_000), Dataset()], ids=["range", "dataset"])
 @pytest.mark.parametrize("batch", [20_000, 19_000_000])
-def test_resume_takes_seconds_anywhere_in_a_pass(source, batch):
+def test_resume_plans_a_segment_anywhere_in_a_pass(source, batch):
     def make():
         with segments_of(None):
             return pyecho.EchoLoader(source, 2.5, batch_size=1000, shuffle_buffer=1000)
@@ -109,4 +107,4 @@ def test_resume_takes_seconds_anywhere_in_a_pass(source, batch):
     state = loader.state_dict(payload=False)
     del state["digest"]
     state["position"] |= {"batches": batch, "delivered": batch}
-    goes_on_soon(make, state, payload=False)
+    goes_on(make, state, payload=False)

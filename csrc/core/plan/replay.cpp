@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::uint32_t kUsesAtOnce = 256;
 constexpr double kMostUses = 0x1.0p36;          // where no segment ends
-constexpr double kMostAhead = 0x1.0p28;         // uses beyond those of a segment
+constexpr double kMostDecided = 0x1.0p26;       // uses that an adaptive factor has decided ahead of the consumer
+constexpr double kMostUneven = 8;               // times the factor that a pass has because other ranks have more items
 constexpr double kMostEmptyPasses = 0x1.0p20;   // they take time and memory, and no use ends it
 constexpr std::uint64_t kMostApart = 1U << 20;  // uses between the beginnings of the streams' segments
 constexpr const char* kContradiction = "the state contradicts itself: no run comes to its position with its items";
@@ -139,16 +140,23 @@ void Replay::check() const {
   }
   reached += passes < iterations_by_pass + 1 ? static_cast<double>(position_.open_items) : 0;
   double uses = reached * factor;
-  if (!by_pass) {
+  if (short_batches && !by_pass) {
     uses = std::min(uses, (iterations + 1) * static_cast<double>(config.iteration_uses));
   } else if (!short_batches) {
-    uses = std::min(uses, std::max(0.0, earlier) * factor + batches * batch_size_);
+    const double of_iterations = iterations * static_cast<double>(config.iteration_uses) -
+                                 (iterations > 0 ? static_cast<double>(uses_drawn_) : 0);
+    uses = std::min(uses, (by_pass ? std::max(0.0, earlier) * factor : of_iterations) + batches * batch_size_);
+  }
+  const bool is_bounded = segments.bounded() && plan_.has_joints();
+  double most_uses = kMostUses;
+  if (is_bounded) {
+    const double ahead = static_cast<double>(position_.ahead) * batch_size_ + static_cast<double>(lead_);
+    most_uses = segments.most_uses(std::min(factor, kMostUneven * config.factor)) + ahead + kMostApart;
   }
   // With an adaptive factor and no joints, the decisions bound them.
-  const bool is_bounded = segments.bounded() && plan_.has_joints();
-  const double most_uses = is_bounded ? segments.most_uses() + kMostAhead : kMostUses;
   if (config.adaptive()) {
     uses = is_bounded ? static_cast<double>(decisions_) * batch_size_ : 0;
+    most_uses += kMostDecided;
   }
   // An iteration with uses has a decision.
   const bool many_iterations = config.adaptive() && iterations > kMostEmptyPasses + static_cast<double>(decisions_);

@@ -11,6 +11,7 @@ namespace {
 constexpr double kLeastUses = 0x1.0p24;  // of all streams of a run: a quarter of a second of planning, or a second
 constexpr double kPools = 8;             // of a full pool's uses, so that few are drawn from one that drains
 constexpr double kAdaptive = 0.125;      // of both: it takes longer to plan, and its pool drains while the next fills
+constexpr double kDeviations = 8;        // from the average of items that get one more use, at most half a root each
 
 }  // namespace
 
@@ -26,6 +27,12 @@ Segments::Segments(const PlanConfig& config) noexcept
   const double most = std::max(kLeastUses / streams, kPools * pool) * (config.adaptive() ? kAdaptive : 1);
   const double uses = config.segment_uses > 0 ? static_cast<double>(config.segment_uses) : most;
   items_ = static_cast<std::uint64_t>(std::ceil(uses / factor_));
+}
+
+// Less than items_ of earlier passes, and as many of the next one.
+double Segments::most_uses(double factor) const noexcept {
+  const double items = 2 * static_cast<double>(items_ + 1);
+  return static_cast<double>(streams_) * (items * factor + kDeviations * std::sqrt(items) / 2);
 }
 
 void Segments::begin(const Extent& extent, std::uint64_t parts) noexcept {

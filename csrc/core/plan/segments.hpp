@@ -48,8 +48,8 @@ class Segments {
 
   // True if there are any in a pass without end.
   [[nodiscard]] bool bounded() const noexcept { return any() && within_; }
-  // Then returns a number that the uses of a segment stay below.
-  [[nodiscard]] double most_uses() const noexcept { return 2.0 * static_cast<double>(items_ + 1) * (factor_ + 1); }
+  // Then returns a number that the uses of a segment in all streams stay below, where an item has `factor` on average.
+  [[nodiscard]] double most_uses(double factor) const noexcept;
   // Returns the items of a stream in a segment within a pass, or kUnknown: there is none.
   [[nodiscard]] std::uint64_t part() const noexcept { return within_ ? items_ : kUnknown; }
 

@@ -5,8 +5,10 @@
 namespace pyecho {
 namespace {
 
-std::uint64_t most_uses(const PlanConfig& config) {
-  return std::uint64_t{config.capacity} * EchoFactor(config.factor).max_uses();
+// Returns the entries of a full pool.
+std::uint64_t most_entries(const PlanConfig& config) {
+  const bool in_order = config.capacity == 1 && !config.unique_in_batch;
+  return in_order ? 1 : std::uint64_t{config.capacity} * EchoFactor(config.factor).max_uses();
 }
 
 }  // namespace
@@ -14,7 +16,7 @@ std::uint64_t most_uses(const PlanConfig& config) {
 UniformPool::UniformPool(const PlanConfig& config)
     : capacity_(config.capacity),
       unique_(config.unique_in_batch),
-      entries_(most_uses(config)),
+      entries_(most_entries(config)),
       resident_of_(config.slots),
       taken_by_(config.unique_in_batch ? config.slots : 0) {
   deferred_.reserve(unique_ ? entries_.size() : 0);
@@ -22,7 +24,7 @@ UniformPool::UniformPool(const PlanConfig& config)
 
 std::size_t UniformPool::size_bytes(const PlanConfig& config) {
   const std::uint64_t per_slot = sizeof(Resident) + (config.unique_in_batch ? sizeof(std::uint32_t) : 0);
-  return most_uses(config) * sizeof(std::uint32_t) * (config.unique_in_batch ? 2 : 1) + config.slots * per_slot;
+  return most_entries(config) * sizeof(std::uint32_t) * (config.unique_in_batch ? 2 : 1) + config.slots * per_slot;
 }
 
 void UniformPool::clear() {
@@ -34,7 +36,7 @@ void UniformPool::clear() {
 }
 
 void UniformPool::make_room(std::uint64_t uses) {
-  if (uses <= entries_.size()) [[likely]] {
+  if (uses <= entries_.size() || in_order()) [[likely]] {
     return;
   }
   if (uses >= PlanConfig::kMaxUses) {
@@ -49,7 +51,7 @@ void UniformPool::admit(const Item& item) noexcept {
   if (unique_) {
     taken_by_[item.slot] = 0;
   }
-  std::fill_n(entries_.begin() + left_, item.uses, item.slot);
+  std::fill_n(entries_.begin() + left_, in_order() ? 1 : item.uses, item.slot);
   left_ += item.uses;
   ++resident_;
 }

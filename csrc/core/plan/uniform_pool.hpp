@@ -2,7 +2,7 @@
 //
 // The remaining uses are an array of slot numbers, one entry for each use. A draw takes a random entry and moves the
 // last one into its place, so its cost is constant for any capacity. With unique_in_batch a second use of an item in a
-// batch is deferred to the next batch.
+// batch is deferred to the next batch. A pool of one item needs one entry, whatever its uses.
 #pragma once
 
 #include <algorithm>
@@ -54,6 +54,8 @@ class UniformPool {
   static constexpr std::uint32_t kFetchedAhead = 16;      // entries
   static constexpr std::uint32_t kItemsAhead = 10;        // items of entries
 
+  // True if the uses of an item are drawn one after the other.
+  [[nodiscard]] bool in_order() const noexcept { return capacity_ == 1 && !unique_; }
   // Not inline, because its random numbers would take the registers of every draw.
   [[gnu::noinline]] void fetch_item(Xoshiro256& random, std::uint32_t left) const noexcept {
     if (left > kItemsAhead) {  // unique_in_batch may use up any number of entries in one draw
@@ -85,7 +87,7 @@ inline Use UniformPool::take_use(std::uint32_t slot) noexcept {
 
 template <class Refill>
 std::uint32_t UniformPool::draw(std::span<Use> rows, Xoshiro256& random, const Refill& refill) {
-  if (capacity_ == 1 && !unique_) {
+  if (in_order()) {
     return draw_in_order(rows);
   }
   Xoshiro256 local = random;  // local copies keep the state of the draw in registers
