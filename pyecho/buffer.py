@@ -14,8 +14,7 @@ from pyecho._core import CheckpointError, ConfigError
 from pyecho.adaptive import Adaptive
 from pyecho.checked import checked_int, with_checked_names
 from pyecho.config import MAX_CAPACITY, Config
-from pyecho.items.nest import fields_of
-from pyecho.items.nodes import node_of
+from pyecho.items.nest import fields_of, node_of
 from pyecho.items.programs import Ops, Row, rows_with
 from pyecho.items.ragged import ragged_rows
 from pyecho.items.spec import NUMPY, EchoInfo

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyecho._core import ConfigError
-from pyecho.items.nest import leaves_of
-from pyecho.items.nodes import node_of
+from pyecho.items.nest import leaves_of, node_of
 from pyecho.items.spec import refuse_masked
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pyecho._core import ConfigError
-from pyecho.items.nest import leaf_names, leaves_of, map_nest
+from pyecho.items.nest import flatten
 from pyecho.items.spec import BFLOAT16, Adapter, Field, Padded
 
 MOST_BFLOAT16 = (2 - 2**-7) * 2.0**127
@@ -36,19 +36,19 @@ def with_fields(spec: Any, fields: Fields) -> Any:
     """Return the spec of an example with the fields that were given for its leaves."""
     if fields is None:
         return spec
-    names, found = leaf_names(spec), leaves_of(spec)
-    given = by_leaf("fields", fields, found, names)
+    leaves, structure = flatten(spec)
+    names = structure.names()
+    given = by_leaf("fields", fields, leaves, names)
     for index, field in zip(indices_of("fields", given, names), given.values(), strict=True):
-        name = names[index]
-        by_rows = field.varies and found[index].by_reference  # arrays of a column of objects
-        if not by_rows and not field.takes(found[index]):
+        first = leaves[index]
+        by_rows = field.varies and first.by_reference  # arrays of a column of objects
+        if not by_rows and not field.takes(first):
             raise ConfigError(
-                f"fields has {field} for the leaf {name!r}, and the first example {found[index]}"
+                f"fields has {field} for the leaf {names[index]!r}, and the first example {first}"
             )
-        dtype = field.dtype if by_rows else found[index].dtype
-        found[index] = Field(field.shape, dtype, field.max_bytes, field.pad)
-    made = iter(found)
-    return map_nest(lambda _: next(made), spec)
+        dtype = field.dtype if by_rows else first.dtype
+        leaves[index] = Field(field.shape, dtype, field.max_bytes, field.pad)
+    return structure.unflatten(leaves)
 
 
 def ragged_rows(row_spec: Any, adapter: Adapter) -> Callable[[Any, Any, int], Any] | None:
@@ -56,8 +56,8 @@ def ragged_rows(row_spec: Any, adapter: Adapter) -> Callable[[Any, Any, int], An
 
     None: no rows differ in size.
     """
-    fields = leaves_of(row_spec)
-    for name, field in zip(leaf_names(row_spec), fields, strict=True):
+    fields, structure = flatten(row_spec)
+    for name, field in zip(structure.names(), fields, strict=True):
         if field.pad is not None:
             _check_pad(name, field)
     if not any(field.varies for field in fields):

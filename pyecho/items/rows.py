@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from pyecho._core import CheckpointError, ConfigError, SpecMismatch
-from pyecho.items.nest import bounded, leaves_of
-from pyecho.items.nodes import Node, node_of
+from pyecho.items.nest import bounded, leaves_of, node_of
+from pyecho.items.nodes import Node
 from pyecho.items.spec import Adapter, Field
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from pyecho._core import ConfigError, explain_nests
-from pyecho.items.nest import bounded
-from pyecho.items.nodes import Node, node_of
+from pyecho.items.nest import bounded, node_of
+from pyecho.items.nodes import Node
 from pyecho.items.spec import EchoInfo, is_tensor
 
 

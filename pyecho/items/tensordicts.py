@@ -1,4 +1,4 @@
-"""TensorDicts and tensorclasses as nodes; loaded once the program has imported tensordict."""
+"""TensorDicts and tensorclasses as nodes. Nothing here imports tensordict: the program has."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ class TensorDictNode(MappingNode):
         self._axes = len(self._size)  # -1 in the spec of a row if the batch has a batch_size of []
         self._axis_names: list[str | None] = list(like.names)
         self._has_device = like.device is not None
-        super().__init__(like, tuple(like.keys()))
+        super().__init__(like)
+
+    def names_of(self, item: Any) -> tuple[Any, ...]:
+        """Return the keys; iterating over a TensorDict goes along its batch axis."""
+        return tuple(item.keys())
 
     def read(self, item: Any) -> list[Any]:
         """Return the children; other objects than tensors as they were put into the TensorDict."""
@@ -34,9 +38,9 @@ class TensorDictNode(MappingNode):
             is_class, keys = sys.modules["tensordict"].is_tensorclass(item), tuple(item.keys())
             entries = {key: getattr(item, key) if is_class else item[key] for key in keys}
         else:
-            raise self.unlike(type(item).__name__)
+            raise self._unlike(type(item).__name__)
         if entries.keys() != set(self.keys):
-            raise self.unlike(f"keys {tuple(entries)!r}")
+            raise self._unlike(f"keys {tuple(entries)!r}")
         return [entries[key] for key in self.keys]
 
     def make(self, children: list[Any]) -> Any:
