@@ -43,7 +43,7 @@ from pyecho._core import (
 from pyecho.adaptive import Adaptive
 from pyecho.buffer import EchoBuffer
 from pyecho.items.nest import spec_of
-from pyecho.items.registered import register_node
+from pyecho.items.nodes import register_node
 from pyecho.items.spec import EchoInfo, Field, Padded, Ragged
 from pyecho.loader import EchoLoader
 from pyecho.run.trace import trace

@@ -9,14 +9,23 @@ No walk is a function inside of another: that would be a cycle of references, wh
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from pyecho._core import ConfigError, SpecMismatch
-from pyecho.items.nodes import DataclassNode, ListNode, MappingNode, NamedTupleNode, Node
-from pyecho.items.registered import ATOMS, RegisteredNode, is_registered
+from pyecho.items.nodes import (
+    ATOMS,
+    DataclassNode,
+    ListNode,
+    MappingNode,
+    NamedTupleNode,
+    Node,
+    RegisteredNode,
+    is_registered,
+)
 from pyecho.items.spec import NUMPY, Field, is_tensor_dict
 from pyecho.items.tensordicts import TensorDictNode
 
@@ -31,9 +40,10 @@ def node_of(value: Any) -> Node | None:
     kind: Any = type(value)
     if issubclass(kind, _BUILTIN):
         if issubclass(kind, dict):
-            return MappingNode(value)
-        is_named = hasattr(kind, "_fields") and issubclass(kind, tuple)
-        return NamedTupleNode(value) if is_named else ListNode(value)
+            return MappingNode(value, tuple(dict.keys(value)))
+        if hasattr(kind, "_fields") and issubclass(kind, tuple):
+            return NamedTupleNode(value, kind._fields)
+        return ListNode(value, range(len(value)))
     if issubclass(kind, ATOMS) or hasattr(kind, "__dlpack__"):
         return None
     if is_registered(value):
@@ -46,7 +56,10 @@ def node_of(value: Any) -> Node | None:
         return None
     if is_tensor_dict(value):
         return TensorDictNode(value)
-    return MappingNode(value) if is_mapping else DataclassNode(value)
+    if is_mapping:
+        return MappingNode(value, tuple(value))
+    fields = dataclasses.fields(kind)
+    return DataclassNode(value, [field.name for field in fields if hasattr(value, field.name)])
 
 
 def bounded(walk: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
@@ -145,21 +158,9 @@ def _structure_of(nest: Any, leaves: list[Any]) -> Structure:
     return Structure(nest, node, [_structure_of(child, leaves) for child in node.children])
 
 
-@bounded
 def leaves_of(nest: Any) -> list[Any]:
     """Return the leaves of a nest, in order."""
-    leaves: list[Any] = []
-    _collect(nest, leaves)
-    return leaves
-
-
-def _collect(nest: Any, leaves: list[Any]) -> None:
-    node = node_of(nest)
-    if node is None:
-        leaves.append(nest)
-        return
-    for child in node.children:
-        _collect(child, leaves)
+    return flatten(nest)[0]
 
 
 def map_nest(function: Callable[[Any], Any], nest: Any) -> Any:

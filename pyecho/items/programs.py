@@ -12,7 +12,7 @@ from pyecho._core import ConfigError
 from pyecho.items.nest import flatten
 from pyecho.items.operation import ELEMENTS, Operation, Plain
 from pyecho.items.ragged import by_leaf, indices_of
-from pyecho.items.spec import BFLOAT16, Adapter, Field
+from pyecho.items.spec import Adapter, Field, is_bfloat16
 
 Ops = Sequence[Operation] | Mapping[Any, Sequence[Operation]] | None
 
@@ -126,6 +126,6 @@ def _check_crops(leaves: list[_Leaf], count: int) -> None:
 
 def _element_of(dtype: np.dtype[Any]) -> int:
     """Return the ops::Element of a dtype; what is no number has the one after the named ones."""
-    name = "bfloat16" if dtype == BFLOAT16 else dtype.name
+    name = "bfloat16" if is_bfloat16(dtype) else dtype.name
     known = dtype.isnative and name in ELEMENTS and dtype.shape == ()
     return ELEMENTS.index(name) if known else len(ELEMENTS)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pyecho._core import ConfigError
 from pyecho.items.nest import flatten
-from pyecho.items.spec import BFLOAT16, Adapter, Field, Padded
+from pyecho.items.spec import Adapter, Field, Padded, is_bfloat16
 
 MOST_BFLOAT16 = (2 - 2**-7) * 2.0**127
 
@@ -20,7 +20,7 @@ Fields = Mapping[Any, Field] | Field | None
 def checked_fields(fields: Any) -> Any:
     """Return a `Field`, a dict of them by the names of leaves in order, or None."""
     several = fields.values() if isinstance(fields, Mapping) else [fields]
-    if fields is not None and not all(isinstance(each, Field) for each in several):
+    if fields is not None and not all(isinstance(field, Field) for field in several):
         raise ConfigError(
             f"fields must be a pyecho.Field, or a dict of them by leaf, got {fields!r}"
         )
@@ -70,19 +70,19 @@ def ragged_rows(row_spec: Any, adapter: Adapter) -> Callable[[Any, Any, int], An
         np.cumsum(shapes.prod(axis=1), out=offsets[1:])
         if fields[leaf].pad is None:
             return adapter.ragged(fields[leaf], decode(elements, leaf), offsets, shapes)
-        made = np.empty((len(shapes), *shapes.max(axis=0, initial=0)), elements.dtype)
-        shown = decode(made, leaf)
-        shown[...] = fields[leaf].pad
-        lengths = fill(made, fields[leaf], elements, offsets, shapes)
-        return Padded(shown, adapter.numbers(lengths))
+        padded = np.empty((len(shapes), *shapes.max(axis=0, initial=0)), elements.dtype)
+        decoded = decode(padded, leaf)
+        decoded[...] = fields[leaf].pad
+        lengths = fill(padded, fields[leaf], elements, offsets, shapes)
+        return Padded(decoded, adapter.numbers(lengths))
 
     return rows
 
 
-def fill(made: Any, field: Field, elements: Any, offsets: Any, shapes: Any) -> Any:
+def fill(padded: Any, field: Field, elements: Any, offsets: Any, shapes: Any) -> Any:
     """Write the rows into an array with places for the largest; return their extents that vary."""
     for row, shape in enumerate(shapes.tolist()):
-        part = made[row][tuple(map(slice, shape))]
+        part = padded[row][tuple(map(slice, shape))]
         part[...] = elements[offsets[row] : offsets[row + 1]].reshape(shape)
     varying = [axis for axis, extent in enumerate(field.shape) if extent is None]
     lengths = shapes[:, varying] if len(varying) > 1 else shapes[:, varying[0]]
@@ -108,10 +108,9 @@ def _is_of(number: Any, dtype: np.dtype[Any]) -> bool:
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         return bool(limits.min <= number <= limits.max and number == int(number))
-    named = dtype == BFLOAT16 or dtype.name == "bfloat16"
-    if not named and dtype.kind not in "fc":
+    if not is_bfloat16(dtype) and dtype.kind not in "fc":
         return False
-    most = MOST_BFLOAT16 if named else float(np.finfo(dtype).max)
+    most = MOST_BFLOAT16 if is_bfloat16(dtype) else float(np.finfo(dtype).max)
     return bool(abs(number) <= most or abs(number) == math.inf or number != number)
 
 

@@ -24,11 +24,7 @@ class TensorDictNode(MappingNode):
         self._axes = len(self._size)  # -1 in the spec of a row if the batch has a batch_size of []
         self._axis_names: list[str | None] = list(like.names)
         self._has_device = like.device is not None
-        super().__init__(like)
-
-    def names_of(self, item: Any) -> tuple[Any, ...]:
-        """Return the keys; iterating over a TensorDict goes along its batch axis."""
-        return tuple(item.keys())
+        super().__init__(like, tuple(like.keys()))
 
     def read(self, item: Any) -> list[Any]:
         """Return the children; other objects than tensors as they were put into the TensorDict."""
