@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,13 @@ LOOKS = 2
 """Batches that Keras and tf.data look at beforehand, to know what they are like."""
 
 
+class Look(NamedTuple):
+    """One iteration of a loader, and the batches that were seen of it."""
+
+    batches: Iterator[Any]
+    seen: list[Any]
+
+
 class Iterations:
     """The iterations of a loader, one after the other, for libraries that look at batches first.
 
@@ -33,8 +40,8 @@ class Iterations:
     def __init__(self, loader: EchoLoader) -> None:
         loader._run.engine.let_grow()
         self.loader = loader
-        self.look: tuple[Iterator[Any], list[Any]] | None = None
-        """The last iteration while it may be a look, and the batches that it has seen."""
+        self.look: Look | None = None
+        """The last iteration while it may be a look."""
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator for the next iteration, which begins with the first ``next()``."""
@@ -44,13 +51,13 @@ class Iterations:
 class _Iteration(Iterator[Any]):
     def __init__(self, iterations: Iterations) -> None:
         self._all = iterations
-        self._look: tuple[Iterator[Any], list[Any]] | None = None
+        self._look: Look | None = None
         self._place = 0  # in the batches that were seen
 
     def __next__(self) -> Any:
         if self._look is None:
             if self._all.look is None:
-                self._all.look = (iter(self._all.loader), [])
+                self._all.look = Look(iter(self._all.loader), [])
             self._look = self._all.look
         place, (batches, seen) = self._place, self._look
         if place == LOOKS:

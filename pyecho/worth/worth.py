@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,14 @@ MOST_PENDING = 128
 """Batches of which losses may be on their way from a device. Then the oldest are waited for."""
 
 
+class Pending(NamedTuple):
+    """A batch that was observed, and is not counted yet."""
+
+    losses: Arrival
+    uses: NDArray[Any]
+    items: NDArray[Any]
+
+
 class Worth:
     """The worth of a repeat of an example beside a fresh one, measured while you train.
 
@@ -53,7 +61,7 @@ class Worth:
 
     def __init__(self) -> None:
         self._record = Record()
-        self._pending: deque[tuple[Arrival, NDArray[Any], NDArray[Any]]] = deque()
+        self._pending: deque[Pending] = deque()
         self._estimate: WorthEstimate | None = None
 
     @property
@@ -84,25 +92,27 @@ class Worth:
                 f"Worth.observe needs the EchoInfo of the batch, got {type(info).__name__}; make "
                 "the loader with with_info=True, and pass on what it yields beside each batch"
             )
-        use, items = np.array(info.use), np.array(info.source_index)
+        uses, items = np.array(info.use), np.array(info.source_index)
         try:
             shape, arrival = tuple(np.shape(losses)), arrival_of(losses)
         except (TypeError, ValueError) as error:
             raise ConfigError(
                 f"Worth.observe needs losses as numbers, got {type(losses).__name__} ({error})"
             ) from error
-        if shape != use.shape:
+        if shape != uses.shape:
             remedy = "compute the loss without a reduction (reduction='none')"
             if shape[1:]:
                 remedy = "take the mean over all axes but the first"
             elif shape:
                 remedy = "pass all losses of a batch, and the info that came with it"
             raise ConfigError(
-                f"Worth.observe needs one loss for each of {len(use)} examples, shape "
-                f"{use.shape}, got {type(losses).__name__} of shape {shape}; {remedy}"
+                f"Worth.observe needs one loss for each of {len(uses)} examples, shape "
+                f"{uses.shape}, got {type(losses).__name__} of shape {shape}; {remedy}"
             )
-        self._pending.append((arrival, use, items))
-        while self._pending and (len(self._pending) > MOST_PENDING or self._pending[0][0].ready()):
+        self._pending.append(Pending(arrival, uses, items))
+        while self._pending and (
+            len(self._pending) > MOST_PENDING or self._pending[0].losses.ready()
+        ):
             self._count_oldest()
 
     def validation(self, loss: float) -> None:
@@ -180,10 +190,10 @@ class Worth:
         self.load_state_dict(state)
 
     def _count_oldest(self) -> None:
-        arrival, use, items = self._pending[0]
-        losses = np.asarray(arrival.read(), np.float64)  # Ctrl-C while it waits keeps the batch
+        oldest = self._pending[0]
+        losses = np.asarray(oldest.losses.read(), np.float64)  # Ctrl-C while it waits keeps it
         self._pending.popleft()
-        self._record.add(losses, use, items)
+        self._record.add(losses, oldest.uses, oldest.items)
         self._estimate = None
 
     def _count_all(self) -> None:
