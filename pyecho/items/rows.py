@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pyecho._core import CheckpointError, ConfigError, SpecMismatch
-from pyecho.items.nest import bounded, leaves_of, node_of
+from pyecho.items.nest import bounded, flatten, leaves_of, node_of
 from pyecho.items.nodes import Node
 from pyecho.items.spec import Adapter, Field
 
@@ -177,27 +177,27 @@ def _row_field(leaf: Any, path: str, adapter: Adapter) -> Field:
 def _refuse_examples(batch: Any, adapter: Adapter) -> None:
     """Raise `ConfigError` for a list of nests that are all alike, as a list of examples is."""
     node = node_of(batch)
-    if node is None or not node.is_list or len(batch) < 2:
+    if node is None or not node.is_list or len(batch) < 2 or node_of(batch[0]) is None:
         return
     first, *others = batch
-    if node_of(first) is not None and all(_alike(first, other, adapter) for other in others):
-        raise ConfigError(
-            f"item: the {type(batch).__name__} of {len(batch)} nests that are all alike may be "
-            f"{len(batch)} examples; yield examples one by one and leave out unbatch, or make a "
-            "dict or namedtuple of columns"
-        )
+    leaves, structure = flatten(first)
+    for other in others:
+        try:
+            pairs = zip(leaves, structure.match(other), strict=True)
+        except SpecMismatch:
+            return
+        if any(_kind_of(one, adapter) != _kind_of(two, adapter) for one, two in pairs):
+            return
+    raise ConfigError(
+        f"item: the {type(batch).__name__} of {len(batch)} nests that are all alike may be "
+        f"{len(batch)} examples; yield examples one by one and leave out unbatch, or make a "
+        "dict or namedtuple of columns"
+    )
 
 
-def _alike(one: Any, other: Any, adapter: Adapter) -> bool:
-    """Return True if two nests are the same, with arrays of as many axes and the same dtypes."""
-    node = node_of(one)
-    if node is None:
-        if node_of(other) is not None:
-            return False
-        fields = [adapter.field_of(leaf) for leaf in (one, other)]
-        return len({(field.dtype, len(field.shape)) for field in fields}) == 1
-    try:
-        parts = node.read(other)
-    except SpecMismatch:
-        return False
-    return all(_alike(*pair, adapter) for pair in zip(node.children, parts, strict=True))
+def _kind_of(leaf: Any, adapter: Adapter) -> Any:
+    """Return the dtype and the number of axes of a leaf; None for a nest."""
+    if node_of(leaf) is not None:
+        return None
+    field = adapter.field_of(leaf)
+    return field.dtype, len(field.shape)

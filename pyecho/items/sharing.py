@@ -33,9 +33,9 @@ def path_to(value: Any, target: Any, path: str = "item") -> str | None:
     node = describe(value)
     if node is not None:
         for position, child in enumerate(node.children):
-            found = path_to(child, target, path + node.step(position))
-            if found is not None:
-                return found
+            inside = path_to(child, target, path + node.step(position))
+            if inside is not None:
+                return inside
     return None
 
 

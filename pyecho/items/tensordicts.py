@@ -69,14 +69,14 @@ class TensorDictNode(MappingNode):
 
         devices = {child.device for child in children if _axes_of(child) is not None}
         names = [None] * len(size) + self._axis_names
-        made = tensordict.TensorDict(
+        plain = tensordict.TensorDict(
             dict(zip(self.keys, map(value, children), strict=True)),
             batch_size=size,
             device=devices.pop() if self._has_device and len(devices) == 1 else None,
             names=names[len(names) - len(size) :] if any(self._axis_names) else None,
         )
         is_class = tensordict.is_tensorclass(self._type)
-        return self._type.from_tensordict(made) if is_class else made
+        return self._type.from_tensordict(plain) if is_class else plain
 
 
 def _as_tensor(child: Any) -> Any:

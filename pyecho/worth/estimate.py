@@ -154,8 +154,8 @@ def least_best(speed: Callable[[float], float], most: float) -> Best:
     most = min(most, MOST_FACTOR)
     factors = [*np.arange(1, most, 0.1).tolist(), max(1.0, most)]
     tried = [Best(factor, speed(factor)) for factor in factors]
-    highest = max(each.speed for each in tried)
-    return next(each for each in tried if each.speed > 0.999 * highest)
+    highest = max(best.speed for best in tried)
+    return next(best for best in tried if best.speed > 0.999 * highest)
 
 
 def _effective(factor: float) -> Floats:
@@ -182,9 +182,9 @@ class Evidence:
     """They count as so many independent ones at most, since the model is not exact."""
 
 
-def posterior(found: Sequence[Evidence], batch: float) -> Floats:
+def posterior(kinds: Sequence[Evidence], batch: float) -> Floats:
     """Return the weight of each profile, with so many uses in a batch."""
-    total = np.sum([_likelihood(evidence, batch) for evidence in found], 0)
+    total = np.sum([_likelihood(evidence, batch) for evidence in kinds], 0)
     weights = PRIOR * np.exp(total - total.max())
     return np.asarray(weights / weights.sum())
 

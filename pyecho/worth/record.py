@@ -106,7 +106,8 @@ class Record:
         self.validation_losses /= 2
         self.batches = max(self.batches, other.batches)
         self.validated = min(self.validated, other.validated)
-        self.later = min((each for each in (self.later, other.later) if each >= 0), default=-1)
+        began = [later for later in (self.later, other.later) if later >= 0]
+        self.later = min(began, default=-1)
 
     def state(self) -> dict[str, Any]:
         """Return numbers and lists of them."""

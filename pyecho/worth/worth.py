@@ -203,19 +203,19 @@ class Worth:
 
 def _estimate_of(record: Record) -> WorthEstimate:
     last = int(np.flatnonzero(record.seen).max(initial=0))
-    found, generalises = _evidence(record)
-    enough = [each for each in found if len(each.losses) >= LEAST_BINS]
+    kinds, generalises = _evidence(record)
+    enough = [evidence for evidence in kinds if len(evidence.losses) >= LEAST_BINS]
     weights = PRIOR
     if last and enough:
         weights = posterior(enough, float(record.seen.sum() / record.batches))
     estimate = WorthEstimate(False, "", generalises, _gap(record, last), weights, last)
     repeats = max(1, min(last, 3))
-    low, high = ((each - 1) / repeats for each in estimate.effective_interval(1 + repeats))
+    low, high = ((value - 1) / repeats for value in estimate.effective_interval(1 + repeats))
     reason = ""
     if last == 0:
         reason = "no example was repeated yet"
     elif not enough:
-        most = max(len(each.losses) for each in found)
+        most = max(len(evidence.losses) for evidence in kinds)
         reason = f"there were {most} losses on fresh examples, and {LEAST_BINS} are needed"
     elif high - low > WIDEST:
         reason = (

@@ -99,16 +99,19 @@ def remedies(times: Times, factor: float, limit: str, facts: Facts) -> tuple[Rem
     if not times.downstream and limit == "source" and not times.serial:
         reason = "the time of a step decides which factor fills the accelerator"
         return (Remedy("step", "Pass a step function", 1.0, reason, factor),)
-    left = [each for each in _changes(times, factor, limit, facts) if each.gain > SLACK]
+    left = [change for change in _changes(times, factor, limit, facts) if change.gain > SLACK]
     ranked: list[Remedy] = []
     while left:
-        best = max(each.gain for each in left)
-        equal = [each for each in left if each.gain * SLACK >= best]
-        ranked += sorted(
-            equal, key=lambda each: (each.factor > SLACK, get_args(Kind).index(each.kind))
-        )
-        left = [each for each in left if each.gain * SLACK < best]
+        best = max(change.gain for change in left)
+        equal = [change for change in left if change.gain * SLACK >= best]
+        left = [change for change in left if change.gain * SLACK < best]
+        ranked += sorted(equal, key=_effort)
     return tuple(ranked) or (_no_change(times, factor, limit, facts),)
+
+
+def _effort(change: Remedy) -> tuple[bool, int]:
+    """Return what orders changes that gain as much."""
+    return change.factor > SLACK, get_args(Kind).index(change.kind)
 
 
 def _no_change(times: Times, factor: float, limit: str, facts: Facts) -> Remedy:
