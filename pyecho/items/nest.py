@@ -24,6 +24,7 @@ from pyecho.items.nodes import (
     NamedTupleNode,
     Node,
     RegisteredNode,
+    TupleNode,
     is_registered,
 )
 from pyecho.items.spec import NUMPY, Field, is_tensor_dict
@@ -41,9 +42,11 @@ def node_of(value: Any) -> Node | None:
     if issubclass(kind, _BUILTIN):
         if issubclass(kind, dict):
             return MappingNode(value, tuple(dict.keys(value)))
-        if hasattr(kind, "_fields") and issubclass(kind, tuple):
+        if issubclass(kind, list):
+            return ListNode(value, range(len(value)))
+        if hasattr(kind, "_fields"):
             return NamedTupleNode(value, kind._fields)
-        return ListNode(value, range(len(value)))
+        return TupleNode(value, range(len(value)))
     if issubclass(kind, ATOMS) or hasattr(kind, "__dlpack__"):
         return None
     if is_registered(value):

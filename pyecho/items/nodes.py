@@ -32,12 +32,13 @@ class Node:
 
     is_list: ClassVar[bool] = False  # True for a list or tuple without names
     step_form: ClassVar[str] = "[{!r}]"  # how a path names a child, by its key: ['image'], .image
+    expected_form: ClassVar[str] = "a {name} with {names}"  # how a message tells what is accepted
 
-    def __init__(self, like: Any, keys: Sequence[Any]) -> None:
+    def __init__(self, like: Any, keys: Sequence[Any], children: list[Any] | None = None) -> None:
         self.like = like
         self.name = type(like).__name__
         self.keys = keys
-        self.children = self.read(like)
+        self.children = self.read(like) if children is None else children
 
     def read(self, item: Any) -> list[Any]:
         """Return the children of a node like this one; `SpecMismatch` if `item` is none."""
@@ -61,11 +62,12 @@ class Node:
                 "(dict(), dataclasses.asdict()), or tell how with pyecho.register_node()"
             ) from error
 
-    def _expected(self) -> str:
-        return f"a {self.name} with {', '.join(map(str, self.keys))}"
-
     def _unlike(self, came: str) -> SpecMismatch:
-        return SpecMismatch(f"expected {self._expected()}, got {came}")
+        names = ", ".join(map(str, self.keys))
+        expected = self.expected_form.format(
+            name=self.name, names=names, keys=tuple(self.keys), count=len(self.keys)
+        )
+        return SpecMismatch(f"expected {expected}, got {came}")
 
     def _checked(self, copied: Any, children: list[Any]) -> Any:
         if not all(map(operator.is_, self.read(copied), children)):
@@ -75,6 +77,8 @@ class Node:
 
 class MappingNode(Node):
     """A mapping: of a dict and a `UserDict` a copy is filled, others are made anew, of a dict."""
+
+    expected_form = "a {name} with keys {keys!r}"
 
     def read(self, item: Any) -> list[Any]:
         """Return the values of the keys, in whatever order the item has them."""
@@ -108,9 +112,6 @@ class MappingNode(Node):
             copied[key] = child
         return self._checked(copied, children)
 
-    def _expected(self) -> str:
-        return f"a {self.name} with keys {tuple(self.keys)!r}"
-
 
 _NAN = object()
 
@@ -131,14 +132,12 @@ class ListNode(Node):
     """A list or tuple. Of a subclass that cannot be made of its children, a plain one is made."""
 
     is_list = True
-
-    @property
-    def _plain(self) -> type[list[Any] | tuple[Any, ...]]:
-        return list if isinstance(self.like, list) else tuple
+    expected_form = "a list of {count}"
+    plain_type: ClassVar[type[list[Any] | tuple[Any, ...]]] = list
 
     def read(self, item: Any) -> list[Any]:
         """Return the elements."""
-        if not isinstance(item, self._plain):
+        if not isinstance(item, self.plain_type):
             raise self._unlike(type(item).__name__)
         children = list(item)
         if len(children) != len(self.keys):
@@ -147,22 +146,27 @@ class ListNode(Node):
 
     def make(self, children: list[Any]) -> Any:
         """Call the type."""
-        if type(self.like) is not self._plain:
+        if type(self.like) is not self.plain_type:
             try:
                 return self._checked(type(self.like)(children), children)
             except Exception:  # torch.Size, say, takes nothing but numbers
                 pass
-        return self._plain(children)
-
-    def _expected(self) -> str:
-        return f"a {self._plain.__name__} of {len(self.keys)}"
+        return self.plain_type(children)
 
 
-class NamedTupleNode(ListNode):
+class TupleNode(ListNode):
+    """A tuple without names."""
+
+    expected_form = "a tuple of {count}"
+    plain_type = tuple
+
+
+class NamedTupleNode(TupleNode):
     """A namedtuple; its `__new__` does not run."""
 
     is_list = False
     step_form = ".{}"
+    expected_form = "a {name} of {names}"
 
     def read(self, item: Any) -> list[Any]:
         """Return the elements, also of a tuple without names."""
@@ -173,9 +177,6 @@ class NamedTupleNode(ListNode):
     def make(self, children: list[Any]) -> Any:
         """Make a tuple of this type."""
         return tuple.__new__(type(self.like), children)
-
-    def _expected(self) -> str:
-        return f"a {self.name} of {', '.join(self.keys)}"
 
 
 class DataclassNode(Node):
@@ -276,8 +277,8 @@ class RegisteredNode(Node):
     """An instance of a registered type, taken apart by the registered functions."""
 
     def __init__(self, like: Any) -> None:
-        _, names, self._context = self._flatten(like)
-        super().__init__(like, names)
+        children, names, self._context = self._flatten(like)
+        super().__init__(like, names, children)
 
     def step(self, position: int) -> str:
         """Return the name of a child, else its number."""

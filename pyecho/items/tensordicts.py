@@ -35,9 +35,7 @@ class TensorDictNode(MappingNode):
             entries = {key: getattr(item, key) if is_class else item[key] for key in keys}
         else:
             raise self._unlike(type(item).__name__)
-        if entries.keys() != set(self.keys):
-            raise self._unlike(f"keys {tuple(entries)!r}")
-        return [entries[key] for key in self.keys]
+        return self._values(entries)
 
     def make(self, children: list[Any]) -> Any:
         """Make a TensorDict, or a node for a spec."""
