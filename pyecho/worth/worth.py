@@ -15,17 +15,8 @@ from pyecho._core import CheckpointError, ConfigError
 from pyecho.items.spec import EchoInfo
 from pyecho.state.walk import Loaded
 from pyecho.worth.arrival import Arrival, arrival_of
-from pyecho.worth.estimate import (
-    LEAST_BINS,
-    MOST_VALIDATIONS,
-    PRIOR,
-    WIDEST,
-    Evidence,
-    Floats,
-    WorthEstimate,
-    posterior,
-)
-from pyecho.worth.record import USES, Record
+from pyecho.worth.estimate import LEAST_BINS, PRIOR, WIDEST, WorthEstimate, posterior
+from pyecho.worth.record import Record
 
 MOST_PENDING = 128
 """Batches of which losses may be on their way from a device. Then the oldest are waited for."""
@@ -203,12 +194,12 @@ class Worth:
 
 def _estimate_of(record: Record) -> WorthEstimate:
     last = int(np.flatnonzero(record.seen).max(initial=0))
-    kinds, generalises = _evidence(record)
+    kinds, generalises = record.evidence()
     enough = [evidence for evidence in kinds if len(evidence.losses) >= LEAST_BINS]
     weights = PRIOR
     if last and enough:
         weights = posterior(enough, float(record.seen.sum() / record.batches))
-    estimate = WorthEstimate(False, "", generalises, _gap(record, last), weights, last)
+    estimate = WorthEstimate(False, "", generalises, record.gap(last), weights, last)
     repeats = max(1, min(last, 3))
     low, high = ((value - 1) / repeats for value in estimate.effective_interval(1 + repeats))
     reason = ""
@@ -223,55 +214,3 @@ def _estimate_of(record: Record) -> WorthEstimate:
             "fresh and repeated uses changes, or when more was seen"
         )
     return replace(estimate, identified=not reason, reason=reason)
-
-
-def _evidence(record: Record) -> tuple[list[Evidence], bool]:
-    """Return each kind of losses on unseen examples, and whether they go up to now.
-
-    They do not if they are of a first pass that is over.
-    """
-    uses = record.validation_uses[: record.validations]
-    losses = record.validation_losses[: record.validations]
-    if record.later < 0:
-        return [_fresh(record, record.bins), _validated(uses, losses)], True
-    bins = record.later // record.width
-    first = uses.sum(1) <= record.counts[:bins].sum()
-    if len(first) - first.sum() >= LEAST_BINS:
-        return [_validated(uses, losses)], True
-    return [_fresh(record, bins), _validated(uses[first], losses[first])], False
-
-
-def _validated(uses: Floats, losses: Floats) -> Evidence:
-    kept = _lawful(uses[:, 0])
-    return Evidence(uses[kept], losses[kept], np.ones(len(kept)), MOST_VALIDATIONS)
-
-
-def _fresh(record: Record, bins: int) -> Evidence:
-    """Return the mean loss on fresh uses in each of the first bins, at its middle."""
-    counts = record.counts[:bins]
-    count = counts[:, 0]
-    kept = _lawful(count)
-    if len(kept) == 0:
-        return Evidence(np.zeros((0, USES)), np.zeros(0), np.zeros(0))
-    seen = (counts.cumsum(0) - counts / 2)[kept]
-    losses = record.sums[kept, 0] / count[kept]
-    variance = np.maximum(record.squares[kept] / count[kept] - losses**2, 0)
-    window = np.ones(min(9, len(kept)))
-    smooth = np.convolve(variance, window, "same") / np.convolve(np.ones(len(kept)), window, "same")
-    precision = count[kept] / np.maximum(smooth, 1e-12 + 1e-6 * smooth.mean())
-    return Evidence(seen, losses, precision)
-
-
-def _lawful(fresh: Floats) -> NDArray[np.intp]:
-    """Return rows with fresh uses, less those of the first steps, which follow no law."""
-    rows = np.flatnonzero(fresh > 0)
-    return rows[len(rows) // 64 :]
-
-
-def _gap(record: Record, last: int) -> tuple[float, ...]:
-    """Return the losses on repeats less those on fresh uses in the last quarter of the bins."""
-    recent = slice(record.bins * 3 // 4, record.bins)
-    counts, sums = record.counts[recent].sum(0), record.sums[recent].sum(0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = sums / counts
-    return tuple((means[1 : last + 1] - means[0]).tolist())
