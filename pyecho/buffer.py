@@ -192,7 +192,7 @@ def native_arguments(
     from_array: Callable[[Any, int], Any] | None = None,
     allocate: Callable[[int], Any] | None = None,
     blocks: Any = None,
-    rows: Sequence[Row] = (),
+    rows: Sequence[Row | None] = (),
     ragged: Callable[[Any, Any, int], Any] | None = None,
 ) -> dict[str, Any]:
     """Return what a native stage of example echoing is made of, as its keyword arguments.

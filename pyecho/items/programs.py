@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,12 @@ VARIABLE = 2**64 - 1
 RANDOM_CROP = 0
 """An ops::Kind."""
 
-Row = tuple[Field, _core.Program] | None
-"""The field of the rows of a leaf, and the program that makes them; None: rows are copies."""
+
+class Row(NamedTuple):
+    """How the rows of a leaf are made; None in its place if they are copies."""
+
+    field: Field
+    program: _core.Program
 
 
 def checked_ops(ops: Any) -> Any:
@@ -45,7 +49,7 @@ def checked_ops(ops: Any) -> Any:
     return dict(zip(keys, map(tuple, lists), strict=True))
 
 
-def rows_with(ops: Ops, spec: Any, adapter: Adapter) -> tuple[list[Row], Any]:
+def rows_with(ops: Ops, spec: Any, adapter: Adapter) -> tuple[list[Row | None], Any]:
     """Return how the rows of each leaf are made, and the spec of a row; no rows without `ops`."""
     if not ops:
         return [], spec
@@ -65,7 +69,7 @@ def rows_with(ops: Ops, spec: Any, adapter: Adapter) -> tuple[list[Row], Any]:
         draws += len(operations)
     rows = [leaf.row(adapter) if leaf.operations else None for leaf in leaves]
     pairs = zip(fields, rows, strict=True)
-    return rows, structure.unflatten([field if row is None else row[0] for field, row in pairs])
+    return rows, structure.unflatten([row.field if row else field for field, row in pairs])
 
 
 class _Leaf:
@@ -91,21 +95,21 @@ class _Leaf:
         except ConfigError as error:
             raise ConfigError(f"ops of the leaf {self.name!r}: {error}") from None
 
-    def row(self, adapter: Adapter) -> tuple[Field, _core.Program]:
-        """Return the field of the rows that all operations make, and the program."""
+    def row(self, adapter: Adapter) -> Row:
+        """Return the row that all operations make."""
         field, program = self.field, self.program(len(self.operations))
         dtype = field.dtype
         if program.element != _element_of(dtype):
             dtype = adapter.dtype_named(ELEMENTS[program.element])
         extents = tuple(None if extent == VARIABLE else extent for extent in program.shape)
         if None in extents:
-            return Field(extents, dtype, field.max_bytes, field.pad), program
+            return Row(Field(extents, dtype, field.max_bytes, field.pad), program)
         if field.pad is not None:
             raise ConfigError(
                 f"ops make rows of one shape, {extents}, of the leaf {self.name!r}, whose Field "
                 f"has pad={field.pad!r}; leave out one of the two"
             )
-        return Field(extents, dtype), program
+        return Row(Field(extents, dtype), program)
 
 
 def _check_crops(leaves: list[_Leaf], count: int) -> None:
