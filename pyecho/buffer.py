@@ -14,8 +14,7 @@ from pyecho.adaptive import Adaptive
 from pyecho.checked import checked_int, with_checked_names
 from pyecho.config import MAX_CAPACITY, Config
 from pyecho.fitted import Fitted, Wiring
-from pyecho.items.nest import fields_of
-from pyecho.items.nodes import node_of
+from pyecho.items.nest import fields_of, node_of
 from pyecho.items.programs import Ops, Row, rows_with
 from pyecho.items.ragged import ragged_rows
 from pyecho.items.spec import NUMPY, EchoInfo
@@ -200,7 +199,7 @@ def native_arguments(
     from_array: Callable[[Any, int], Any] | None = None,
     allocate: Callable[[int], Any] | None = None,
     blocks: Any = None,
-    rows: Sequence[Row] = (),
+    rows: Sequence[Row | None] = (),
     ragged: Callable[[Any, Any, int], Any] | None = None,
 ) -> dict[str, Any]:
     """Return what a native stage of example echoing is made of, as its keyword arguments.

@@ -17,10 +17,11 @@ import pyecho
 from pyecho._core import ConfigError, EchoError
 from pyecho.config import Factor
 from pyecho.fitted import Fitted
-from pyecho.items.nest import leaves_of, map_nest
+from pyecho.items.nest import flatten, map_nest
 from pyecho.items.spec import Adapter, EchoInfo, Field, is_tensor, plain_tensor, refuse_masked
 from pyecho.options import Options, with_options
 from pyecho.run.host import ExampleEcho, add_augmentation, item_echo
+from pyecho.run.link import of_state, to_state
 from pyecho.run.pipeline import MakePipeline, Pipeline
 from pyecho.run.run import Run
 from pyecho.source import Source
@@ -159,9 +160,10 @@ class Placement:
 
     def __call__(self, batch: Any) -> Any:
         """Return the nest with a `jax.Array` for each array; other leaves stay as they are."""
-        batch = map_nest(_shown, batch)
-        put = iter(self._put([leaf for leaf in leaves_of(batch) if _is_array(leaf)]))
-        return map_nest(lambda leaf: next(put) if _is_array(leaf) else leaf, batch)
+        leaves, structure = flatten(batch)
+        leaves = list(map(_shown, leaves))
+        put = iter(self._put(list(filter(_is_array, leaves))))
+        return structure.unflatten(next(put) if _is_array(leaf) else leaf for leaf in leaves)
 
     def item(self, item: Any) -> Any:
         """Return an item on the devices. The memory of the source is free again."""
@@ -176,10 +178,10 @@ class Placement:
 
     def _put(self, arrays: list[Any]) -> list[Any]:
         where = [self._where(array.ndim) for array in arrays]
-        self.put_bytes += sum(each.nbytes for each in arrays if isinstance(each, np.ndarray))
+        self.put_bytes += sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
         if self._spans_processes:
             make = jax.make_array_from_process_local_data
-            return [make(each, array) for each, array in zip(where, arrays, strict=True)]
+            return list(map(make, where, arrays))
         put: list[Any] = jax.device_put(arrays, where)
         return put
 
@@ -193,13 +195,13 @@ class Placement:
 def jax_pipeline(source: Source, fitted: Fitted, first: Any, *, sharding: Any) -> Pipeline:
     """Return a pipeline that puts batches on devices, or items in batch echoing."""
     place, config = Placement(sharding), fitted.config
-    made = (source, fitted, first, ADAPTER)
+    arguments = (source, fitted, first, ADAPTER)
     by_item = config.batch_size is None and not config.linked
     echo: Any
     if config.batch_size is not None:
-        echo = ExampleEcho(*made, held=config.prefetch + 1)
+        echo = ExampleEcho(*arguments, held=config.prefetch + 1)
     else:
-        echo = item_echo(*made, prepare=place.item if by_item else None)
+        echo = item_echo(*arguments, prepare=place.item if by_item else None)
     echo.to_host = _to_host
 
     def use(emission: Any, epoch: int, number: int) -> Any:
@@ -215,17 +217,10 @@ def jax_pipeline(source: Source, fitted: Fitted, first: Any, *, sharding: Any) -
         pipeline.add_link(
             "upload",
             use,
-            to_state=_to_state,
-            of_state=lambda batch, *info: (place(batch), EchoInfo(*info)) if info else place(batch),
+            to_state=lambda emission: list(map(_to_host, to_state(emission))),
+            of_state=lambda batch, *info: of_state(place(batch), *info),
         )
     return pipeline
-
-
-def _to_state(made: Any) -> list[Any]:
-    """Return a batch in host memory, and the columns of its info."""
-    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], EchoInfo):
-        return [_to_host(made[0]), *made[1]]
-    return [_to_host(made)]
 
 
 def _to_host(nest: Any) -> Any:

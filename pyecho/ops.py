@@ -27,26 +27,14 @@ ranks of a ``shards=`` run. Leaves in one key of ``ops={("image", "mask"): [...]
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pyecho._core import ConfigError
-from pyecho.items.operation import (
-    ELEMENTS,
-    Box,
-    Extents,
-    Interpolation,
-    Operation,
-    Plain,
-    Resampling,
-    extents_of,
-    interval_of,
-    number_of,
-)
+from pyecho.items.operation import ELEMENTS, Extents, Interpolation, Operation, Plain
 
 __all__ = [
     "Cast",
@@ -67,7 +55,7 @@ def __dir__() -> list[str]:
 
 
 @dataclass(frozen=True)
-class RandomCrop(Box):
+class RandomCrop(Operation):
     """A part of `shape` at a random place: of an image, a clip, a volume, a row of tokens.
 
     Parameters
@@ -83,7 +71,8 @@ class RandomCrop(Box):
     _kind: ClassVar[int] = 0
 
     def _plain(self, axes: int, leaf: int) -> Plain:
-        return self._box(extents_of(self, self.shape), axes)
+        shape = self._extents(self.shape)
+        return Plain(self._kind, axes=self._axes(self.axes, range(len(shape)), axes), sizes=shape)
 
 
 @dataclass(frozen=True)
@@ -94,7 +83,7 @@ class CenterCrop(RandomCrop):
 
 
 @dataclass(frozen=True)
-class RandomResizedCrop(Resampling):
+class RandomResizedCrop(Operation):
     """A part of random area and ratio at a random place, resampled to `size`.
 
     Draws as torchvision's does.
@@ -124,14 +113,18 @@ class RandomResizedCrop(Resampling):
     _floats: ClassVar[tuple[str, ...]] = ("scale", "ratio")
 
     def _plain(self, axes: int, leaf: int) -> Plain:
-        size = self._rows_and_columns(self.size)
-        numbers = (*interval_of(self, self.scale, 1), *interval_of(self, self.ratio, math.inf))
-        found, nearest = self._image_axes(self.axes, axes), self._nearest(self.interpolation, leaf)
-        return Plain(self._kind, 0, found, size * (3 - len(size)), numbers, nearest)
+        size = self._extents(self.size)
+        return Plain(
+            self._kind,
+            axes=self._image_axes(self.axes, axes),
+            sizes=size * 2 if len(size) == 1 else size,
+            numbers=self._numbers(self.scale, 2) + self._numbers(self.ratio, 2),
+            nearest=self._nearest(self.interpolation, leaf),
+        )
 
 
 @dataclass(frozen=True)
-class Resize(Resampling):
+class Resize(Operation):
     """The whole item, or the part cropped before, resampled to `size`.
 
     Parameters
@@ -149,9 +142,12 @@ class Resize(Resampling):
     _kind: ClassVar[int] = 3
 
     def _plain(self, axes: int, leaf: int) -> Plain:
-        size = self._rows_and_columns(self.size)
-        found, nearest = self._image_axes(self.axes, axes), self._nearest(self.interpolation, leaf)
-        return Plain(self._kind, 0, found, size, (), nearest)
+        return Plain(
+            self._kind,
+            axes=self._image_axes(self.axes, axes),
+            sizes=self._extents(self.size),
+            nearest=self._nearest(self.interpolation, leaf),
+        )
 
 
 @dataclass(frozen=True)
@@ -164,13 +160,12 @@ class RandomFlip(Operation):
     _floats: ClassVar[tuple[str, ...]] = ("p",)
 
     def _plain(self, axes: int, leaf: int) -> Plain:
-        return Plain(
-            self._kind, 0, self._axes(self.axis, (), axes), (), (number_of(self, self.p, 0, 1),)
-        )
+        axis = self._axes(self.axis, (), axes)
+        return Plain(self._kind, axes=axis, numbers=self._numbers(self.p, 1))
 
 
 @dataclass(frozen=True)
-class Pad(Box):
+class Pad(Operation):
     """At least the extents `to`, with the item in the middle. Only one, after any resampling.
 
     Parameters
@@ -190,8 +185,8 @@ class Pad(Box):
     _floats: ClassVar[tuple[str, ...]] = ("value",)
 
     def _plain(self, axes: int, leaf: int) -> Plain:
-        value = number_of(self, self.value, -math.inf, math.inf)
-        return self._box(extents_of(self, self.to), axes, value)
+        to, value = self._extents(self.to), self._numbers(self.value, 1)
+        return Plain(self._kind, 0, self._axes(self.axes, range(len(to)), axes), to, value)
 
 
 @dataclass(frozen=True)
@@ -218,13 +213,10 @@ class Cutout(Operation):
     _floats: ClassVar[tuple[str, ...]] = ("p", "value")
 
     def _plain(self, axes: int, leaf: int) -> Plain:
-        size = extents_of(self, self.size)
-        found = self._image_axes(self.axes, axes)
-        size *= len(found) if len(size) == 1 else 1
-        if len(size) != len(found):
-            raise ConfigError(f"Cutout has {len(size)} extents for {len(found)} axes {found}")
-        numbers = (number_of(self, self.p, 0, 1), number_of(self, self.value, -math.inf, math.inf))
-        return Plain(self._kind, 0, found, size, numbers)
+        size, of_axes = self._extents(self.size), self._image_axes(self.axes, axes)
+        size *= len(of_axes) if len(size) == 1 else 1
+        numbers = self._numbers(self.p, 1) + self._numbers(self.value, 1)
+        return Plain(self._kind, 0, of_axes, size, numbers)
 
 
 @dataclass(frozen=True)
@@ -241,15 +233,13 @@ class Normalize(Operation):
     _floats: ClassVar[tuple[str, ...]] = ("mean", "std")
 
     def _plain(self, axes: int, leaf: int) -> Plain:
-        mean, std = (
-            list(each) if isinstance(each, Iterable) else [each] for each in (self.mean, self.std)
-        )
-        if len(mean) != len(std):
-            raise ConfigError(f"Normalize has {len(mean)} means and {len(std)} deviations")
-        limits = (-math.inf, math.inf), (math.ulp(0), math.inf)
-        numbers = [number_of(self, each, *limits[0]) for each in mean]
-        numbers += [number_of(self, each, *limits[1]) for each in std]
-        return Plain(self._kind, 0, (), (), numbers)
+        mean, std = self._numbers(self.mean), self._numbers(self.std)
+        if len(mean) != len(std) or min(std, default=1) < 0:
+            raise ConfigError(
+                "Normalize needs a mean and a standard deviation above 0 for each channel, got "
+                f"{self.mean} and {self.std}"
+            )
+        return Plain(self._kind, numbers=mean + std)
 
 
 @dataclass(frozen=True)

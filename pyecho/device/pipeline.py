@@ -22,7 +22,7 @@ from pyecho.device.runtime import runtime
 from pyecho.device.tables import WORD_BYTES
 from pyecho.device.upload import Uploaded, Uploader
 from pyecho.fitted import Fitted
-from pyecho.items.nest import leaves_of, map_paths
+from pyecho.items.nest import flatten, leaves_of
 from pyecho.items.spec import Adapter, EchoInfo, Field
 from pyecho.run.augment import random_bits
 from pyecho.run.host import ExampleEcho, add_augmentation, item_echo, items_ahead
@@ -134,7 +134,9 @@ def _device_echo(
     """Return the pool on the device: examples cross the link once, in chunks."""
     config = fitted.config
     assert config.batch_size is not None
-    map_paths(partial(_check_leaf, adapter), first)
+    leaves, structure = flatten(first)
+    for path, leaf in zip(structure.paths(), leaves, strict=True):
+        _check_leaf(adapter, path, leaf)
     chunk = max(1, config.batch_size // int(config.most_uses))
     staged = replace(
         config,
@@ -157,13 +159,12 @@ def _device_echo(
     return DeviceEcho(staging, fitted._replace(slots_ahead=1), adapter, uploader, chunk=chunk)
 
 
-def _check_leaf(adapter: Adapter, path: str, leaf: Any) -> Any:
+def _check_leaf(adapter: Adapter, path: str, leaf: Any) -> None:
     """Raise `ConfigError`, with the name of the leaf, for a tensor that is not in host memory."""
     try:
         adapter.as_array(leaf)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    return leaf
 
 
 def _add_upload(pipeline: Pipeline, uploader: Uploader, bring: Callable[[Any], Any] | None) -> None:

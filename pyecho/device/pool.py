@@ -19,7 +19,7 @@ from pyecho.device.indices import Indices
 from pyecho.device.tables import Tables
 from pyecho.device.upload import Uploader
 from pyecho.fitted import Fitted
-from pyecho.items.nest import leaves_like, leaves_of, map_nest
+from pyecho.items.nest import flatten
 from pyecho.items.spec import Adapter, EchoInfo
 from pyecho.run.host import ExampleEcho
 from pyecho.run.reading import Reading
@@ -59,7 +59,7 @@ class DeviceEcho:
         self._staging = staging
         self._adapter = adapter
         self._uploader = uploader
-        self._fields = leaves_of(self.spec)
+        self._fields, self._structure = flatten(self.spec)
         self._to_tensor: Any = adapter.decoder(self._fields)
         # With an adaptive factor, chunks that have arrived are taken before each batch.
         self._polled_rows = chunk if config.adaptive is not None else 0
@@ -185,7 +185,7 @@ class DeviceEcho:
         if chunk is None:
             return False
         with span("upload"), torch.inference_mode(False), torch.no_grad():  # the pool outlives both
-            leaves = leaves_like(self.spec, chunk)
+            leaves = self._structure.match(chunk)
             columns = list(map(self._uploader.copy, leaves))
             self._add(self.plan.offer(len(leaves[0])), columns)
         return True
@@ -226,8 +226,8 @@ class DeviceEcho:
         if len(slots) == 0:
             return None
         with torch.inference_mode(False), torch.no_grad():
-            columns = iter(self._rows_at(slots))
-        batch = map_nest(lambda _: next(columns), self.spec)
+            columns = self._rows_at(slots)
+        batch = self._structure.unflatten(columns)
         self._emitted += len(use)
         self._fresh += int(np.count_nonzero(use == 0))
         return batch, EchoInfo(source_index, use)
@@ -288,7 +288,7 @@ class DeviceEcho:
         ]
 
     def _refill(self, item: Any, batched: bool, rows: Any, slots: Any) -> None:
-        leaves = leaves_like(self.spec, item)
+        leaves = self._structure.match(item)
         with self._uploader.computing(), torch.inference_mode(False), torch.no_grad():
             for some, into in zip(self._split(rows), self._split(slots), strict=True):
                 columns = [

@@ -181,23 +181,23 @@ def _saved_with(accelerator: Any) -> Callable[[EchoLoader], None]:
     loaders: WeakValueDictionary[int, EchoLoader] = WeakValueDictionary()
     numbers, process = count(), accelerator.process_index
 
-    def files(folder: str) -> dict[Path, EchoLoader]:
+    def numbered_files(folder: str) -> dict[Path, EchoLoader]:
         numbered = loaders.items()
         return {Path(folder, f"echo_loader_{n}_{process}.pt"): loader for n, loader in numbered}
 
     def saved(folder: str) -> list[Path]:
-        found = Path(folder).glob(f"echo_loader_*_{process}.pt")
-        return sorted(found, key=lambda file: int(file.name.split("_")[2]))
+        files = Path(folder).glob(f"echo_loader_*_{process}.pt")
+        return sorted(files, key=lambda file: int(file.name.split("_")[2]))
 
     def save(models: Any, weights: Any, folder: str) -> None:
-        for file, loader in (numbered := files(folder)).items():
+        for file, loader in (numbered := numbered_files(folder)).items():
             save_state(loader, file)
         for file in saved(folder):  # of an earlier time
             if file not in numbered:
                 file.unlink()
 
     def load(models: Any, folder: str) -> None:
-        numbered, there = files(folder), saved(folder)
+        numbered, there = numbered_files(folder), saved(folder)
         wanted = there if len(there) == len(numbered) else list(numbered)
         for file, loader in zip(wanted, numbered.values(), strict=True):
             load_state(loader, file, "save_state() ran without this EchoLoader")
@@ -259,7 +259,7 @@ def _batches_of(loader: Any) -> Any:
 def _yields_lists(collate_fn: Any) -> bool:
     """Return True for ``collate_fn=list`` and `Lists`, also where a Trainer has wrapped it."""
     inner = getattr(collate_fn, "data_collator", None)
-    return any(each is list or isinstance(each, Lists) for each in (collate_fn, inner))
+    return any(given is list or isinstance(given, Lists) for given in (collate_fn, inner))
 
 
 class Lists:

@@ -56,4 +56,5 @@ class EchoCallback(Callback):  # type: ignore[misc]
 
 def _loaders_of(trainer: Any) -> list[EchoLoader]:
     """Return the training loaders that echo."""
-    return [each for each in leaves_of(trainer.train_dataloader) if isinstance(each, EchoLoader)]
+    loaders = leaves_of(trainer.train_dataloader)
+    return [loader for loader in loaders if isinstance(loader, EchoLoader)]

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from pyecho._core import ConfigError
-from pyecho.items.nest import leaves_of
-from pyecho.items.nodes import node_of
+from pyecho.items.nest import leaves_of, node_of
 from pyecho.items.spec import refuse_masked
 
 if TYPE_CHECKING:
@@ -21,6 +20,13 @@ if TYPE_CHECKING:
 
 LOOKS = 2
 """Batches that Keras and tf.data look at beforehand, to know what they are like."""
+
+
+class Look(NamedTuple):
+    """One iteration of a loader, and the batches that were seen of it."""
+
+    batches: Iterator[Any]
+    seen: list[Any]
 
 
 class Iterations:
@@ -34,8 +40,8 @@ class Iterations:
     def __init__(self, loader: EchoLoader) -> None:
         loader._run.engine.wiring.grows_quietly = True
         self.loader = loader
-        self.look: tuple[Iterator[Any], list[Any]] | None = None
-        """The last iteration while it may be a look, and the batches that it has seen."""
+        self.look: Look | None = None
+        """The last iteration while it may be a look."""
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator for the next iteration, which begins with the first ``next()``."""
@@ -45,13 +51,13 @@ class Iterations:
 class _Iteration(Iterator[Any]):
     def __init__(self, iterations: Iterations) -> None:
         self._all = iterations
-        self._look: tuple[Iterator[Any], list[Any]] | None = None
+        self._look: Look | None = None
         self._place = 0  # in the batches that were seen
 
     def __next__(self) -> Any:
         if self._look is None:
             if self._all.look is None:
-                self._all.look = (iter(self._all.loader), [])
+                self._all.look = Look(iter(self._all.loader), [])
             self._look = self._all.look
         place, (batches, seen) = self._place, self._look
         if place == LOOKS:

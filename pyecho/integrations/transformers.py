@@ -160,8 +160,8 @@ def _refuse_groups(trainer: Any, source: Any) -> None:
 
 def _sampler_in(loader: Any) -> Any:
     """Return the sampler in a loader or sampler, None if there is none."""
-    found = getattr(loader, "batch_sampler", None)  # not `or`, which asks for its length
-    return getattr(loader, "sampler", None) if found is None else found
+    sampler = getattr(loader, "batch_sampler", None)  # not `or`, which asks for its length
+    return getattr(loader, "sampler", None) if sampler is None else sampler
 
 
 def _safe_globals() -> Any:

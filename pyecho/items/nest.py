@@ -1,21 +1,68 @@
 """Nests: what an item is made of, down to its leaves. Whatever walks an item walks it by this.
 
+A nest is an array, number or other object (a leaf), or a node of nests: a dict, list, tuple,
+namedtuple, `Mapping`, dataclass instance, TensorDict, or an instance of a type that is registered
+with `register_node` or with optree.
+
 No walk is a function inside of another: that would be a cycle of references, which keeps items.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from pyecho._core import ConfigError
-from pyecho.items.nodes import Node, node_of
-from pyecho.items.spec import NUMPY, Field
+from pyecho._core import ConfigError, SpecMismatch
+from pyecho.items.nodes import (
+    ATOMS,
+    DataclassNode,
+    ListNode,
+    MappingNode,
+    NamedTupleNode,
+    Node,
+    RegisteredNode,
+    TupleNode,
+    is_registered,
+)
+from pyecho.items.spec import NUMPY, Field, is_tensor_dict
+from pyecho.items.tensordicts import TensorDictNode
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
+
+_BUILTIN = (dict, list, tuple)
+
+
+def node_of(value: Any) -> Node | None:
+    """Describe a node of a nest; None if `value` is a leaf."""
+    kind: Any = type(value)
+    if issubclass(kind, _BUILTIN):
+        if issubclass(kind, dict):
+            return MappingNode(value, tuple(dict.keys(value)))
+        if issubclass(kind, list):
+            return ListNode(value, range(len(value)))
+        if hasattr(kind, "_fields"):
+            return NamedTupleNode(value, kind._fields)
+        return TupleNode(value, range(len(value)))
+    if issubclass(kind, ATOMS) or hasattr(kind, "__dlpack__"):
+        return None
+    if is_registered(value):
+        registered = RegisteredNode(value)
+        return registered if registered.children else None  # without children: a constant
+    if issubclass(kind, Node):
+        return value  # type: ignore[no-any-return]  # in a spec, where it stands for a TensorDict
+    is_mapping = issubclass(kind, Mapping)
+    if not (is_mapping or hasattr(kind, "__dataclass_fields__")):
+        return None
+    if is_tensor_dict(value):
+        return TensorDictNode(value)
+    if is_mapping:
+        return MappingNode(value, tuple(value))
+    fields = dataclasses.fields(kind)
+    return DataclassNode(value, [field.name for field in fields if hasattr(value, field.name)])
 
 
 def bounded(walk: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
@@ -33,70 +80,96 @@ def bounded(walk: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result
     return checked
 
 
+class Structure:
+    """What a nest is without its leaves; made by `flatten`. Holds the nest that it was made of."""
+
+    __slots__ = ("_nest", "_node", "_parts")
+
+    def __init__(self, nest: Any, node: Node | None, parts: list[Structure]) -> None:
+        self._nest = nest
+        self._node = node  # None for a leaf, which has no parts
+        self._parts = parts
+
+    @bounded
+    def unflatten(self, leaves: Iterable[Any]) -> Any:
+        """Return a nest with other leaves; of a node whose children stay the same, itself."""
+        return self._nest_of(iter(leaves))
+
+    def _nest_of(self, leaves: Iterator[Any]) -> Any:
+        node = self._node
+        if node is None:
+            return next(leaves)
+        children = [part._nest_of(leaves) for part in self._parts]
+        if children and all(map(operator.is_, children, node.children)):
+            return self._nest
+        return node.rebuild(children)
+
+    def match(self, nest: Any) -> list[Any]:
+        """Return what a nest has in the places of the leaves; `SpecMismatch` names the place.
+
+        Only the nodes must be alike: where this has a leaf, the other may have anything.
+        """
+        leaves: list[Any] = []
+        self._collect(nest, leaves, "item")
+        return leaves
+
+    def _collect(self, nest: Any, leaves: list[Any], path: str) -> None:
+        node = self._node
+        if node is None:
+            leaves.append(nest)
+            return
+        try:
+            children = node.read(nest)
+        except SpecMismatch as error:
+            raise SpecMismatch(f"{path}: {error}") from None
+        for place, (part, child) in enumerate(zip(self._parts, children, strict=True)):
+            part._collect(child, leaves, path + node.step(place))
+
+    def paths(self, path: str = "item") -> list[str]:
+        """Return how messages name each leaf, in order: item['x'][0]."""
+        node = self._node
+        if node is None:
+            return [path]
+        parts = enumerate(self._parts)
+        return [leaf for place, part in parts for leaf in part.paths(path + node.step(place))]
+
+    def names(self) -> list[str]:
+        """Return how options name each leaf: its keys, joined by dots; "" for a leaf alone."""
+        if self._node is None:
+            return [""]
+        named = zip(self._node.keys, self._parts, strict=True)
+        return [
+            f"{key}.{name}" if name else str(key) for key, part in named for name in part.names()
+        ]
+
+
+_LEAF = Structure(None, None, [])
+
+
 @bounded
-def map_nest(function: Callable[[Any], Any], nest: Any) -> Any:
-    """Return the nest with each leaf replaced by ``function(leaf)``; itself if none changes."""
-    return _mapped(function, nest)
-
-
-def _mapped(function: Callable[[Any], Any], nest: Any) -> Any:
-    node = node_of(nest)
-    if node is None:
-        return function(nest)
-    return _rebuilt(nest, node, [_mapped(function, child) for child in node.children])
-
-
-@bounded
-def map_paths(function: Callable[[str, Any], Any], nest: Any, path: str = "item") -> Any:
-    """Do as `map_nest`, with a function of the leaf's path (such as item['x']) and the leaf."""
-    node = node_of(nest)
-    if node is None:
-        return function(path, nest)
-    parts = enumerate(node.children)
-    children = [map_paths(function, child, path + node.step(place)) for place, child in parts]
-    return _rebuilt(nest, node, children)
-
-
-def _rebuilt(nest: Any, node: Node, children: list[Any]) -> Any:
-    if children and all(map(operator.is_, children, node.children)):
-        return nest
-    return node.rebuild(children)
-
-
-@bounded
-def leaves_of(nest: Any) -> list[Any]:
-    """Return the leaves of a nest, in order."""
+def flatten(nest: Any) -> tuple[list[Any], Structure]:
+    """Return the leaves of a nest, in order, and its structure."""
     leaves: list[Any] = []
-    _collect(nest, leaves)
-    return leaves
+    return leaves, _structure_of(nest, leaves)
 
 
-def _collect(nest: Any, leaves: list[Any]) -> None:
+def _structure_of(nest: Any, leaves: list[Any]) -> Structure:
     node = node_of(nest)
     if node is None:
         leaves.append(nest)
-    else:
-        for child in node.children:
-            _collect(child, leaves)
+        return _LEAF
+    return Structure(nest, node, [_structure_of(child, leaves) for child in node.children])
 
 
-@bounded
-def leaf_names(nest: Any) -> list[str]:
-    """Return a name for each leaf, in order: its keys, joined by dots; "" for a leaf alone."""
-    node = node_of(nest)
-    if node is None:
-        return [""]
-    named = zip(node.keys, map(leaf_names, node.children), strict=True)
-    return [f"{key}.{name}" if name else str(key) for key, names in named for name in names]
+def leaves_of(nest: Any) -> list[Any]:
+    """Return the leaves of a nest, in order."""
+    return flatten(nest)[0]
 
 
-def leaves_like(like: Any, nest: Any) -> list[Any]:
-    """Return what `nest` has where `like` has leaves, in order; `SpecMismatch` if it differs."""
-    node = node_of(like)
-    if node is None:
-        return [nest]
-    parts = zip(node.children, node.read(nest), strict=True)
-    return [leaf for child, part in parts for leaf in leaves_like(child, part)]
+def map_nest(function: Callable[[Any], Any], nest: Any) -> Any:
+    """Return the nest with each leaf replaced by ``function(leaf)``; itself if none changes."""
+    leaves, structure = flatten(nest)
+    return structure.unflatten(map(function, leaves))
 
 
 def spec_of(example: Any) -> Any:

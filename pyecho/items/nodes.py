@@ -1,40 +1,38 @@
-"""Nodes: what a nest is made of. Each kind is one class, which says how it is read and rebuilt.
+"""Nodes of a nest. Each kind is one class, which says how it is read and made again.
 
-A node is a dict, list, tuple, namedtuple, `Mapping`, dataclass instance, TensorDict, or an instance
-of a type that is registered with `register_node` or with optree. Everything else is a leaf.
+TensorDicts are in `tensordicts`; `nest.node_of` chooses the class and names the children.
 """
 
 from __future__ import annotations
 
 import copy
-import dataclasses
 import inspect
-import itertools
 import operator
 import sys
 from collections import UserDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pyecho._core import ConfigError, SpecMismatch
-from pyecho.items.spec import Field, is_tensor_dict
+from pyecho.items.spec import Field
 
-_ATOMS = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, Field)
+ATOMS = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, Field)
 """Types whose instances are leaves, with instances of classes derived from them."""
-
-_BUILTIN = (dict, list, tuple)
 
 
 class Node:
     """One node of a nest: its children in order, how a path names them, how to make another.
 
-    `like` is the dict, list, ... itself, and `keys` tell its children apart, in order.
+    `like` is the dict, list, ... itself, and `keys` tell its children apart, in order. Native code
+    reads and remakes nodes through `children`, `keys`, `step`, `read` and `rebuild`
+    (csrc/bindings/structure.cpp, sharing.cpp).
     """
 
     is_list: ClassVar[bool] = False  # True for a list or tuple without names
     step_form: ClassVar[str] = "[{!r}]"  # how a path names a child, by its key: ['image'], .image
+    expected_form: ClassVar[str] = "a {name} with {names}"  # how a message tells what is accepted
 
     def __init__(self, like: Any, keys: Sequence[Any], children: list[Any] | None = None) -> None:
         self.like = like
@@ -42,26 +40,17 @@ class Node:
         self.keys = keys
         self.children = self.read(like) if children is None else children
 
-    @property
-    def expected(self) -> str:
-        """Name of the kind that `read` accepts, for messages."""
-        return f"a {self.name} with {', '.join(map(str, self.keys))}"
-
-    def step(self, position: int) -> str:
-        """Return how a path names a child."""
-        return self.step_form.format(self.keys[position])
-
     def read(self, item: Any) -> list[Any]:
         """Return the children of a node like this one; `SpecMismatch` if `item` is none."""
         raise NotImplementedError
 
-    def unlike(self, found: str) -> SpecMismatch:
-        """Return the error of `read`; `found`: what the item is or has instead."""
-        return SpecMismatch(f"expected {self.expected}, got {found}")
-
     def make(self, children: list[Any]) -> Any:
-        """Do what `rebuild` does; may raise anything."""
+        """Return a new node of this type and with its attributes; may raise anything."""
         raise NotImplementedError
+
+    def step(self, position: int) -> str:
+        """Return how a path names a child."""
+        return self.step_form.format(self.keys[position])
 
     def rebuild(self, children: list[Any]) -> Any:
         """Return a new node of this type and with its attributes, or raise `ConfigError`."""
@@ -73,32 +62,39 @@ class Node:
                 "(dict(), dataclasses.asdict()), or tell how with pyecho.register_node()"
             ) from error
 
-    def _checked(self, made: Any, children: list[Any]) -> Any:
-        if not all(map(operator.is_, self.read(made), children)):
+    def _unlike(self, came: str) -> SpecMismatch:
+        names = ", ".join(map(str, self.keys))
+        expected = self.expected_form.format(
+            name=self.name, names=names, keys=tuple(self.keys), count=len(self.keys)
+        )
+        return SpecMismatch(f"expected {expected}, got {came}")
+
+    def _checked(self, copied: Any, children: list[Any]) -> Any:
+        if not all(map(operator.is_, self.read(copied), children)):
             raise TypeError("its copy does not hold what was put into it")
-        return made
+        return copied
 
 
 class MappingNode(Node):
     """A mapping: of a dict and a `UserDict` a copy is filled, others are made anew, of a dict."""
 
-    @property
-    def expected(self) -> str:
-        """Name the keys."""
-        return f"a {self.name} with keys {tuple(self.keys)!r}"
+    expected_form = "a {name} with keys {keys!r}"
 
     def read(self, item: Any) -> list[Any]:
         """Return the values of the keys, in whatever order the item has them."""
         if not isinstance(item, dict if isinstance(self.like, dict) else type(self.like)):
-            raise self.unlike(type(item).__name__)
-        entries = dict.copy(item) if isinstance(item, dict) else dict(item.items())
-        wanted, found = self.keys, entries
-        if not all(key in found for key in wanted):
-            wanted = _comparable(wanted)
-            found = dict(zip(_comparable(entries), entries.values(), strict=True))
-        if len(found) != len(wanted) or not all(key in found for key in wanted):
-            raise self.unlike(f"keys {tuple(entries)!r}")
-        return [found[key] for key in wanted]
+            raise self._unlike(type(item).__name__)
+        return self._values(dict.copy(item) if isinstance(item, dict) else dict(item.items()))
+
+    def _values(self, entries: dict[Any, Any]) -> list[Any]:
+        """Return the values of the keys. A NaN, which equals no other, goes by its number."""
+        keys, values = self.keys, entries
+        if not all(key in values for key in keys):
+            keys = _comparable(keys)
+            values = dict(zip(_comparable(tuple(entries)), entries.values(), strict=True))
+        if len(values) != len(keys) or not all(key in values for key in keys):
+            raise self._unlike(f"keys {tuple(entries)!r}")
+        return [values[key] for key in keys]
 
     def make(self, children: list[Any]) -> Any:
         """Fill a shallow copy, which keeps the attributes, or call the type with a dict."""
@@ -107,99 +103,104 @@ class MappingNode(Node):
             return entries
         if not isinstance(like, dict | UserDict):
             return self._checked(type(like)(entries), children)
-        made: Any = copy.copy(like)
-        if isinstance(like, UserDict) and made.data is like.data:
+        copied: Any = copy.copy(like)
+        if isinstance(like, UserDict) and copied.data is like.data:
             raise TypeError("copy.copy() shares its data")
-        if made is like or type(made) is not type(like):
-            raise TypeError(f"copy.copy() makes a {type(made).__name__} of it")
+        if copied is like or type(copied) is not type(like):
+            raise TypeError(f"copy.copy() makes a {type(copied).__name__} of it")
         for key, child in entries.items():
-            made[key] = child
-        return self._checked(made, children)
+            copied[key] = child
+        return self._checked(copied, children)
 
 
 _NAN = object()
 
 
-def _comparable(keys: Iterable[Any]) -> list[Any]:
-    """Return keys that equal the ones of other items: NaN does not, and is told by its number."""
-    numbers = itertools.count()
-    return [
-        (_NAN, next(numbers)) if isinstance(key, float | np.floating) and np.isnan(key) else key
-        for key in keys
-    ]
+def _comparable(keys: Sequence[Any]) -> list[Any]:
+    """Return keys that equal the ones of other items, with the number of each NaN for it."""
+    number_of_nan = 0
+    comparable = []
+    for key in keys:
+        if isinstance(key, float | np.floating) and np.isnan(key):
+            key = (_NAN, number_of_nan)
+            number_of_nan += 1
+        comparable.append(key)
+    return comparable
 
 
-class _ListNode(Node):
+class ListNode(Node):
     """A list or tuple. Of a subclass that cannot be made of its children, a plain one is made."""
 
     is_list = True
-
-    @property
-    def _plain(self) -> type[list[Any] | tuple[Any, ...]]:
-        return list if isinstance(self.like, list) else tuple
-
-    @property
-    def expected(self) -> str:
-        return f"a {self._plain.__name__} of {len(self.keys)}"
+    expected_form = "a list of {count}"
+    plain_type: ClassVar[type[list[Any] | tuple[Any, ...]]] = list
 
     def read(self, item: Any) -> list[Any]:
-        if not isinstance(item, self._plain):
-            raise self.unlike(type(item).__name__)
+        """Return the elements."""
+        if not isinstance(item, self.plain_type):
+            raise self._unlike(type(item).__name__)
         children = list(item)
         if len(children) != len(self.keys):
-            raise self.unlike(f"{type(item).__name__} of {len(children)}")
+            raise self._unlike(f"{type(item).__name__} of {len(children)}")
         return children
 
     def make(self, children: list[Any]) -> Any:
-        if type(self.like) is not self._plain:
+        """Call the type."""
+        if type(self.like) is not self.plain_type:
             try:
                 return self._checked(type(self.like)(children), children)
             except Exception:  # torch.Size, say, takes nothing but numbers
                 pass
-        return self._plain(children)
+        return self.plain_type(children)
 
 
-class _NamedTupleNode(_ListNode):
+class TupleNode(ListNode):
+    """A tuple without names."""
+
+    expected_form = "a tuple of {count}"
+    plain_type = tuple
+
+
+class NamedTupleNode(TupleNode):
     """A namedtuple; its `__new__` does not run."""
 
     is_list = False
     step_form = ".{}"
-
-    @property
-    def expected(self) -> str:
-        return f"a {self.name} of {', '.join(self.keys)}"
+    expected_form = "a {name} of {names}"
 
     def read(self, item: Any) -> list[Any]:
         """Return the elements, also of a tuple without names."""
         if getattr(item, "_fields", self.keys) != self.keys:
-            raise self.unlike(type(item).__name__)
+            raise self._unlike(type(item).__name__)
         return super().read(item)
 
     def make(self, children: list[Any]) -> Any:
+        """Make a tuple of this type."""
         return tuple.__new__(type(self.like), children)
 
 
-class _FieldsNode(Node):
+class DataclassNode(Node):
     """A dataclass instance, with the fields that it has. Neither `__init__` nor `__copy__` runs."""
 
     step_form = ".{}"
 
     def read(self, item: Any) -> list[Any]:
+        """Return the fields that the first item had."""
         if type(item) is not type(self.like):
-            raise self.unlike(type(item).__name__)
+            raise self._unlike(type(item).__name__)
         lacking = [name for name in self.keys if not hasattr(item, name)]
         if lacking:
-            raise self.unlike(f"no {', '.join(lacking)}")
+            raise self._unlike(f"no {', '.join(lacking)}")
         return [getattr(item, name) for name in self.keys]
 
     def make(self, children: list[Any]) -> Any:
         """Set the fields of a new instance that has the attributes of this one."""
-        made = object.__new__(type(self.like))
-        if hasattr(made, "__dict__"):
-            made.__dict__.update(self.like.__dict__)
+        copied = object.__new__(type(self.like))
+        if hasattr(copied, "__dict__"):
+            copied.__dict__.update(self.like.__dict__)
         for name, child in zip(self.keys, children, strict=True):
-            object.__setattr__(made, name, child)
-        return made
+            object.__setattr__(copied, name, child)
+        return copied
 
 
 # ------------------------------------------------------------ registered types
@@ -248,7 +249,7 @@ def register_node(
     """
     if not inspect.isclass(type):
         raise ConfigError(f"register_node() needs a class, got {type!r}")
-    if issubclass(type, (dict, list, tuple, *_ATOMS)) or hasattr(type, "__dlpack__"):
+    if issubclass(type, (dict, list, tuple, *ATOMS)) or hasattr(type, "__dlpack__"):
         raise ConfigError(
             f"{type.__name__} cannot be registered: pyecho takes dicts, lists, tuples, numbers, "
             "strings and arrays as such"
@@ -261,7 +262,18 @@ def register_node(
         raise ConfigError(f"{type.__name__} is registered already")
 
 
-class _RegisteredNode(Node):
+def is_registered(value: Any) -> bool:
+    """Return True for an instance of a type that is registered here or with optree."""
+    if type(value) in _registered:
+        return True
+    # Containers of the standard library keep our rules, whether or not optree is imported.
+    if type(value).__module__ in sys.stdlib_module_names:
+        return False
+    is_leaf = getattr(sys.modules.get("optree"), "tree_is_leaf", None)
+    return is_leaf is not None and not is_leaf(value, none_is_leaf=True)
+
+
+class RegisteredNode(Node):
     """An instance of a registered type, taken apart by the registered functions."""
 
     def __init__(self, like: Any) -> None:
@@ -276,15 +288,16 @@ class _RegisteredNode(Node):
     def read(self, item: Any) -> list[Any]:
         """Return the children; names and context must be the same."""
         if type(item) is not type(self.like):
-            raise self.unlike(type(item).__name__)
+            raise self._unlike(type(item).__name__)
         children, names, context = self._flatten(item)
         if names != self.keys:
-            raise self.unlike(f"{self.name} with {', '.join(map(str, names))}")
+            raise self._unlike(f"{self.name} with {', '.join(map(str, names))}")
         if context is not self._context and context != self._context:
-            raise self.unlike(f"a context of {context!r} instead of {self._context!r}")
+            raise self._unlike(f"a context of {context!r} instead of {self._context!r}")
         return children
 
     def make(self, children: list[Any]) -> Any:
+        """Call the registered function."""
         return self._unflatten(self._context, children)
 
     def _flatten(self, item: Any) -> tuple[list[Any], Sequence[Any], Any]:
@@ -308,43 +321,3 @@ class _RegisteredNode(Node):
                 f"context, names), see pyecho.register_node: {error}"
             ) from error
         return children, names, context
-
-
-def _is_registered(value: Any) -> bool:
-    """Return True for an instance of a type that is registered here or with optree."""
-    if type(value) in _registered:
-        return True
-    # Containers of the standard library keep our rules, whether or not optree is imported.
-    if type(value).__module__ in sys.stdlib_module_names:
-        return False
-    is_leaf = getattr(sys.modules.get("optree"), "tree_is_leaf", None)
-    return is_leaf is not None and not is_leaf(value, none_is_leaf=True)
-
-
-def node_of(value: Any) -> Node | None:
-    """Describe a node of a nest; None if `value` is a leaf."""
-    kind: Any = type(value)
-    if issubclass(kind, _BUILTIN):
-        if issubclass(kind, dict):
-            return MappingNode(value, tuple(dict.keys(value)))
-        if hasattr(kind, "_fields") and issubclass(kind, tuple):
-            return _NamedTupleNode(value, kind._fields)
-        return _ListNode(value, range(len(value)))
-    if issubclass(kind, _ATOMS) or hasattr(kind, "__dlpack__"):
-        return None
-    if _is_registered(value):
-        registered = _RegisteredNode(value)
-        return registered if registered.children else None  # without children: a constant
-    if issubclass(kind, Node):
-        return value  # type: ignore[no-any-return]  # in a spec, where it stands for a TensorDict
-    is_mapping = issubclass(kind, Mapping)
-    if not (is_mapping or hasattr(kind, "__dataclass_fields__")):
-        return None
-    if is_tensor_dict(value):
-        from pyecho.items.tensordicts import TensorDictNode
-
-        return TensorDictNode(value)
-    if is_mapping:
-        return MappingNode(value, tuple(value))
-    names = [field.name for field in dataclasses.fields(kind) if hasattr(value, field.name)]
-    return _FieldsNode(value, names)

@@ -1,4 +1,8 @@
-"""The base of all operations of `pyecho.ops`, and their form for the native side."""
+"""The base of all operations of `pyecho.ops`, and their form for the native side.
+
+Here stands what only Python can check: kinds of arguments, and axes counted from the end. Bounds
+and how operations fit an item and each other are checked in csrc/core/ops/checks.cpp.
+"""
 
 from __future__ import annotations
 
@@ -41,34 +45,58 @@ class Operation:
 
     def __post_init__(self) -> None:
         """Have numbers be Python's, several be a tuple, and a tuple of one be that one."""
-        for each in fields(self):
-            value = plain(getattr(self, each.name))
-            if each.name in self._floats:
+        for parameter in fields(self):
+            value = plain(getattr(self, parameter.name))
+            if parameter.name in self._floats:
                 value = _as_floats(value)
             alone = isinstance(value, tuple) and len(value) == 1
-            object.__setattr__(self, each.name, value[0] if alone else value)
+            object.__setattr__(self, parameter.name, value[0] if alone else value)
 
     def _plain(self, axes: int, leaf: int) -> Plain:
         """Return the operation for an item of so many axes, the leaf of this number in its key."""
         raise NotImplementedError
 
-    def _axes(self, chosen: Extents | None, default: Sequence[int], axes: int) -> list[int]:
+    def _axes(self, chosen: Extents | None, default: Iterable[int], axes: int) -> list[int]:
         """Return the numbers of the axes that were chosen, counted from the first."""
-        name = type(self).__name__
-        found = list(default) if chosen is None else list(several(chosen))
-        if any(not -axes <= axis < axes for axis in found):
-            raise ConfigError(f"{name} needs axes {found}, but the item has {axes}")
-        found = [axis % axes for axis in found]
-        if len(set(found)) < len(found):
-            raise ConfigError(f"{name} names an axis twice: {found}")
-        return found
+        wanted = list(default) if chosen is None else list(_ints(chosen))
+        if any(not -axes <= axis < axes for axis in wanted):
+            raise ConfigError(f"{type(self).__name__} needs axes {wanted}, but the item has {axes}")
+        return [axis % axes for axis in wanted]
 
     def _image_axes(self, chosen: Extents | None, axes: int) -> list[int]:
         """Return the axes of rows and columns: those before the channels, unless chosen."""
-        if chosen is None and axes < 2:
-            raise ConfigError(f"{type(self).__name__} needs rows and columns, got {axes} axes")
         before = 2 if axes == 2 else 3
         return self._axes(chosen, (axes - before, axes - before + 1), axes)
+
+    def _extents(self, value: Extents) -> tuple[int, ...]:
+        """Return extents, each at least 1."""
+        extents = _ints(value)
+        if not extents or min(extents) < 1:
+            raise ConfigError(f"{type(self).__name__} needs extents of at least 1, got {value!r}")
+        return extents
+
+    def _numbers(self, value: Any, count: int | None = None) -> list[float]:
+        """Return one number or several as floats, `count` of them; none is NaN."""
+        given = list(value) if isinstance(value, Iterable) else [value]
+        try:
+            numbers = list(map(float, given))
+        except (TypeError, ValueError, OverflowError):
+            numbers = [math.nan]
+        if any(map(math.isnan, numbers)) or len(numbers) != (count or len(numbers)):
+            wanted = "numbers" if count is None else f"{count} number{'s' * (count > 1)}"
+            raise ConfigError(f"{type(self).__name__} needs {wanted}, got {value!r}")
+        return numbers
+
+    def _nearest(self, interpolation: Any, leaf: int) -> bool:
+        """Return True for ``"nearest"``, of a leaf with this number if each has its own."""
+        modes = (interpolation,) if isinstance(interpolation, str) else tuple(interpolation)
+        mode = modes[leaf] if 1 < len(modes) > leaf else modes[0]
+        if mode not in ("bilinear", "nearest") or (len(modes) > 1 and leaf >= len(modes)):
+            raise ConfigError(
+                f"{type(self).__name__} needs interpolation 'bilinear' or 'nearest', or one of "
+                f"them for each leaf, got {interpolation!r}"
+            )
+        return bool(mode == "nearest")
 
 
 def _as_floats(value: Any) -> Any:
@@ -80,74 +108,7 @@ def _as_floats(value: Any) -> Any:
         return value
 
 
-def several(value: Extents) -> tuple[int, ...]:
+def _ints(value: Extents) -> tuple[int, ...]:
     """Return axes or extents as a tuple."""
-    found = value if isinstance(value, Iterable) else (value,)
-    return tuple(checked_int("an axis or extent", each, -(2**31), 2**62) for each in found)
-
-
-def extents_of(operation: Operation, value: Extents) -> tuple[int, ...]:
-    """Return extents, each at least 1; `ConfigError` names the operation, as in what follows."""
-    found = several(value)
-    if not found or any(extent < 1 for extent in found):
-        name = type(operation).__name__
-        raise ConfigError(f"{name} needs extents of at least 1, got {value!r}")
-    return found
-
-
-def number_of(operation: Operation, value: Any, least: float, most: float) -> float:
-    """Return a number within bounds."""
-    try:
-        found = float(value)
-    except (TypeError, ValueError):
-        found = math.nan
-    if not least <= found <= most:
-        name = type(operation).__name__
-        raise ConfigError(f"{name} needs a number from {least:g} to {most:g}, got {value!r}")
-    return found
-
-
-def interval_of(operation: Operation, value: Sequence[float], most: float) -> tuple[float, float]:
-    """Return two numbers, the first above 0, the second not below the first."""
-    try:
-        low, high = value
-    except (TypeError, ValueError):
-        raise ConfigError(f"{type(operation).__name__} needs a pair, got {value!r}") from None
-    low = number_of(operation, low, math.ulp(0), most)
-    return low, number_of(operation, high, low, most)
-
-
-class Box(Operation):
-    """An operation on the first axes, or on those chosen, each with an extent."""
-
-    axes: Extents | None
-
-    def _box(self, extents: tuple[int, ...], axes: int, *numbers: float) -> Plain:
-        default = range(len(extents)) if len(extents) <= axes else range(axes)
-        found = self._axes(self.axes, default, axes)
-        if len(found) != len(extents):
-            raise ConfigError(
-                f"{type(self).__name__} has {len(extents)} extents for {len(found)} axes {found}"
-            )
-        return Plain(self._kind, 0, found, extents, numbers)
-
-
-@dataclass(frozen=True)
-class Resampling(Operation):
-    """An operation that computes elements between those of the item."""
-
-    def _rows_and_columns(self, size: Extents) -> tuple[int, ...]:
-        extents = extents_of(self, size)
-        if len(extents) > 2:
-            raise ConfigError(f"{type(self).__name__} needs rows and columns, got {size!r}")
-        return extents
-
-    def _nearest(self, interpolation: Any, leaf: int) -> bool:
-        modes = (interpolation,) if isinstance(interpolation, str) else tuple(interpolation)
-        mode = modes[leaf] if 1 < len(modes) > leaf else modes[0]
-        if mode not in ("bilinear", "nearest") or (len(modes) > 1 and leaf >= len(modes)):
-            raise ConfigError(
-                f"{type(self).__name__} needs interpolation 'bilinear' or 'nearest', or one of "
-                f"them for each leaf, got {interpolation!r}"
-            )
-        return bool(mode == "nearest")
+    given = value if isinstance(value, Iterable) else (value,)
+    return tuple(checked_int("an axis or extent", number, -(2**31), 2**62) for number in given)

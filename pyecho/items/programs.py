@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pyecho import _core
 from pyecho._core import ConfigError
-from pyecho.items.nest import leaf_names, leaves_of, map_nest
+from pyecho.items.nest import flatten
 from pyecho.items.operation import ELEMENTS, Operation, Plain
 from pyecho.items.ragged import by_leaf, indices_of
-from pyecho.items.spec import BFLOAT16, Adapter, Field
+from pyecho.items.spec import Adapter, Field, is_bfloat16
 
 Ops = Sequence[Operation] | Mapping[Any, Sequence[Operation]] | None
 
@@ -22,18 +22,22 @@ VARIABLE = 2**64 - 1
 RANDOM_CROP = 0
 """An ops::Kind."""
 
-Row = tuple[Field, _core.Program] | None
-"""The field of the rows of a leaf, and the program that makes them; None: rows are copies."""
+
+class Row(NamedTuple):
+    """How the rows of a leaf are made; None in its place if they are copies."""
+
+    field: Field
+    program: _core.Program
 
 
 def checked_ops(ops: Any) -> Any:
     """Return a tuple of operations, or tuples by the names of leaves; else raise `ConfigError`."""
     lists = list(ops.values()) if isinstance(ops, Mapping) else [ops]
-    for each in lists:
-        if not isinstance(each, Sequence) or not all(isinstance(op, Operation) for op in each):
+    for given in lists:
+        if not isinstance(given, Sequence) or not all(isinstance(op, Operation) for op in given):
             raise ConfigError(
                 "ops must be a list of operations from pyecho.ops, or a dict of such lists by leaf "
-                f"(a name, or a tuple of names that share their draws), got {each!r}"
+                f"(a name, or a tuple of names that share their draws), got {given!r}"
             )
     if not isinstance(ops, Mapping):
         return tuple(ops)
@@ -45,41 +49,78 @@ def checked_ops(ops: Any) -> Any:
     return dict(zip(keys, map(tuple, lists), strict=True))
 
 
-def rows_with(ops: Ops, spec: Any, adapter: Adapter) -> tuple[list[Row], Any]:
+def rows_with(ops: Ops, spec: Any, adapter: Adapter) -> tuple[list[Row | None], Any]:
     """Return how the rows of each leaf are made, and the spec of a row; no rows without `ops`."""
     if not ops:
         return [], spec
-    fields, names = leaves_of(spec), leaf_names(spec)
-    found: dict[int, list[Plain]] = {}
+    fields, structure = flatten(spec)
+    leaves = list(map(_Leaf, structure.names(), fields))
+    names = [leaf.name for leaf in leaves]
     draws = 0
     for key, operations in by_leaf("ops", ops, fields, names).items():
-        leaves = indices_of("ops", key if isinstance(key, tuple) else (key,), names)
-        for place, index in enumerate(leaves):
-            axes = len(fields[index].shape)
-            of_leaf = found.setdefault(index, [])
+        indexes = indices_of("ops", key if isinstance(key, tuple) else (key,), names)
+        sharing = [leaves[index] for index in indexes]
+        for place, leaf in enumerate(sharing):
+            axes = len(leaf.field.shape)
             for number, operation in enumerate(operations, draws):
-                of_leaf.append(operation._plain(axes, place)._replace(draws=number))
-        if len(leaves) > 1:
-            made = [(names[index], fields[index], found[index]) for index in leaves]
-            _check_crops(made, len(operations))
+                leaf.operations.append(operation._plain(axes, place)._replace(draws=number))
+        if len(sharing) > 1:
+            _check_crops(sharing, len(operations))
         draws += len(operations)
-    rows: list[Row] = [None] * len(fields)
-    for index, plain in found.items():
-        rows[index] = _row_of(names[index], fields[index], plain, adapter)
-    of_rows = iter(
-        [field if row is None else row[0] for field, row in zip(fields, rows, strict=True)]
-    )
-    return rows, map_nest(lambda _: next(of_rows), spec)
+    rows = [leaf.row(adapter) if leaf.operations else None for leaf in leaves]
+    pairs = zip(fields, rows, strict=True)
+    return rows, structure.unflatten([row.field if row else field for field, row in pairs])
 
 
-def _check_crops(made: list[tuple[str, Field, list[Plain]]], count: int) -> None:
+class _Leaf:
+    """A leaf of an example, and the operations on it."""
+
+    def __init__(self, name: str, field: Field) -> None:
+        self.name = name
+        self.field = field
+        self.operations: list[Plain] = []
+
+    def program(self, count: int) -> _core.Program:
+        """Return the program of the first `count` operations; `ConfigError` if there is none."""
+        field = self.field
+        if field.by_reference:
+            raise ConfigError(
+                f"the leaf {self.name!r} travels by reference, and ops need an array; decode it in "
+                "the source, or use augment="
+            )
+        shape = [VARIABLE if extent is None else extent for extent in field.shape]
+        element, item_bytes = _element_of(field.dtype), field.dtype.itemsize
+        try:
+            return _core.Program(element, item_bytes, shape, self.operations[:count])
+        except ConfigError as error:
+            raise ConfigError(f"ops of the leaf {self.name!r}: {error}") from None
+
+    def row(self, adapter: Adapter) -> Row:
+        """Return the row that all operations make."""
+        field, program = self.field, self.program(len(self.operations))
+        dtype = field.dtype
+        if program.element != _element_of(dtype):
+            dtype = adapter.dtype_named(ELEMENTS[program.element])
+        extents = tuple(None if extent == VARIABLE else extent for extent in program.shape)
+        if None in extents:
+            return Row(Field(extents, dtype, field.max_bytes, field.pad), program)
+        if field.pad is not None:
+            raise ConfigError(
+                f"ops make rows of one shape, {extents}, of the leaf {self.name!r}, whose Field "
+                f"has pad={field.pad!r}; leave out one of the two"
+            )
+        return Row(Field(extents, dtype), program)
+
+
+def _check_crops(leaves: list[_Leaf], count: int) -> None:
     """Raise `ConfigError` if crops among the last operations would be of different places."""
     for left in range(count, 0, -1):
         sizes = {}
-        for name, field, plain in made:
-            if plain[-left].kind == RANDOM_CROP:
-                shape = _program_of(name, field, plain[:-left]).shape
-                sizes[name] = [shape[axis] for axis in plain[-left].axes]
+        for leaf in leaves:
+            operation = leaf.operations[-left]
+            if operation.kind == RANDOM_CROP:
+                shape = leaf.program(len(leaf.operations) - left).shape
+                sizes[leaf.name] = [shape[axis] for axis in operation.axes]
         if len(set(map(tuple, sizes.values()))) > 1:
             raise ConfigError(
                 "RandomCrop needs leaves of the same size on its axes where they share its draws, "
@@ -87,37 +128,8 @@ def _check_crops(made: list[tuple[str, Field, list[Plain]]], count: int) -> None
             )
 
 
-def _row_of(name: str, field: Field, plain: list[Plain], adapter: Adapter) -> Row:
-    made = _program_of(name, field, plain)
-    dtype = field.dtype
-    if made.element != _element_of(dtype):
-        dtype = adapter.dtype_named(ELEMENTS[made.element])
-    extents = tuple(None if extent == VARIABLE else extent for extent in made.shape)
-    if None in extents:
-        return Field(extents, dtype, field.max_bytes, field.pad), made
-    if field.pad is not None:
-        raise ConfigError(
-            f"ops make rows of one shape, {extents}, of the leaf {name!r}, whose Field has "
-            f"pad={field.pad!r}; leave out one of the two"
-        )
-    return Field(extents, dtype), made
-
-
-def _program_of(name: str, field: Field, plain: list[Plain]) -> _core.Program:
-    if field.by_reference:
-        raise ConfigError(
-            f"the leaf {name!r} travels by reference, and ops need an array; decode it in the "
-            "source, or use augment="
-        )
-    shape = [VARIABLE if extent is None else extent for extent in field.shape]
-    try:
-        return _core.Program(_element_of(field.dtype), field.dtype.itemsize, shape, plain)
-    except ConfigError as error:
-        raise ConfigError(f"ops of the leaf {name!r}: {error}") from None
-
-
 def _element_of(dtype: np.dtype[Any]) -> int:
     """Return the ops::Element of a dtype; what is no number has the one after the named ones."""
-    name = "bfloat16" if dtype == BFLOAT16 else dtype.name
+    name = "bfloat16" if is_bfloat16(dtype) else dtype.name
     known = dtype.isnative and name in ELEMENTS and dtype.shape == ()
     return ELEMENTS.index(name) if known else len(ELEMENTS)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from pyecho._core import ConfigError
-from pyecho.items.nest import leaf_names, leaves_of, map_nest
-from pyecho.items.spec import BFLOAT16, Adapter, Field, Padded
+from pyecho.items.nest import flatten
+from pyecho.items.spec import Adapter, Field, Padded, is_bfloat16
 
 MOST_BFLOAT16 = (2 - 2**-7) * 2.0**127
 
@@ -20,7 +20,7 @@ Fields = Mapping[Any, Field] | Field | None
 def checked_fields(fields: Any) -> Any:
     """Return a `Field`, a dict of them by the names of leaves in order, or None."""
     several = fields.values() if isinstance(fields, Mapping) else [fields]
-    if fields is not None and not all(isinstance(each, Field) for each in several):
+    if fields is not None and not all(isinstance(field, Field) for field in several):
         raise ConfigError(
             f"fields must be a pyecho.Field, or a dict of them by leaf, got {fields!r}"
         )
@@ -36,19 +36,19 @@ def with_fields(spec: Any, fields: Fields) -> Any:
     """Return the spec of an example with the fields that were given for its leaves."""
     if fields is None:
         return spec
-    names, found = leaf_names(spec), leaves_of(spec)
-    given = by_leaf("fields", fields, found, names)
+    leaves, structure = flatten(spec)
+    names = structure.names()
+    given = by_leaf("fields", fields, leaves, names)
     for index, field in zip(indices_of("fields", given, names), given.values(), strict=True):
-        name = names[index]
-        by_rows = field.varies and found[index].by_reference  # arrays of a column of objects
-        if not by_rows and not field.takes(found[index]):
+        first = leaves[index]
+        by_rows = field.varies and first.by_reference  # arrays of a column of objects
+        if not by_rows and not field.takes(first):
             raise ConfigError(
-                f"fields has {field} for the leaf {name!r}, and the first example {found[index]}"
+                f"fields has {field} for the leaf {names[index]!r}, and the first example {first}"
             )
-        dtype = field.dtype if by_rows else found[index].dtype
-        found[index] = Field(field.shape, dtype, field.max_bytes, field.pad)
-    made = iter(found)
-    return map_nest(lambda _: next(made), spec)
+        dtype = field.dtype if by_rows else first.dtype
+        leaves[index] = Field(field.shape, dtype, field.max_bytes, field.pad)
+    return structure.unflatten(leaves)
 
 
 def ragged_rows(row_spec: Any, adapter: Adapter) -> Callable[[Any, Any, int], Any] | None:
@@ -56,8 +56,8 @@ def ragged_rows(row_spec: Any, adapter: Adapter) -> Callable[[Any, Any, int], An
 
     None: no rows differ in size.
     """
-    fields = leaves_of(row_spec)
-    for name, field in zip(leaf_names(row_spec), fields, strict=True):
+    fields, structure = flatten(row_spec)
+    for name, field in zip(structure.names(), fields, strict=True):
         if field.pad is not None:
             _check_pad(name, field)
     if not any(field.varies for field in fields):
@@ -70,19 +70,19 @@ def ragged_rows(row_spec: Any, adapter: Adapter) -> Callable[[Any, Any, int], An
         np.cumsum(shapes.prod(axis=1), out=offsets[1:])
         if fields[leaf].pad is None:
             return adapter.ragged(fields[leaf], decode(elements, leaf), offsets, shapes)
-        made = np.empty((len(shapes), *shapes.max(axis=0, initial=0)), elements.dtype)
-        shown = decode(made, leaf)
-        shown[...] = fields[leaf].pad
-        lengths = fill(made, fields[leaf], elements, offsets, shapes)
-        return Padded(shown, adapter.numbers(lengths))
+        padded = np.empty((len(shapes), *shapes.max(axis=0, initial=0)), elements.dtype)
+        decoded = decode(padded, leaf)
+        decoded[...] = fields[leaf].pad
+        lengths = fill(padded, fields[leaf], elements, offsets, shapes)
+        return Padded(decoded, adapter.numbers(lengths))
 
     return rows
 
 
-def fill(made: Any, field: Field, elements: Any, offsets: Any, shapes: Any) -> Any:
+def fill(padded: Any, field: Field, elements: Any, offsets: Any, shapes: Any) -> Any:
     """Write the rows into an array with places for the largest; return their extents that vary."""
     for row, shape in enumerate(shapes.tolist()):
-        part = made[row][tuple(map(slice, shape))]
+        part = padded[row][tuple(map(slice, shape))]
         part[...] = elements[offsets[row] : offsets[row + 1]].reshape(shape)
     varying = [axis for axis, extent in enumerate(field.shape) if extent is None]
     lengths = shapes[:, varying] if len(varying) > 1 else shapes[:, varying[0]]
@@ -108,10 +108,9 @@ def _is_of(number: Any, dtype: np.dtype[Any]) -> bool:
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         return bool(limits.min <= number <= limits.max and number == int(number))
-    named = dtype == BFLOAT16 or dtype.name == "bfloat16"
-    if not named and dtype.kind not in "fc":
+    if not is_bfloat16(dtype) and dtype.kind not in "fc":
         return False
-    most = MOST_BFLOAT16 if named else float(np.finfo(dtype).max)
+    most = MOST_BFLOAT16 if is_bfloat16(dtype) else float(np.finfo(dtype).max)
     return bool(abs(number) <= most or abs(number) == math.inf or number != number)
 
 

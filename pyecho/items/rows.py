@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from pyecho._core import CheckpointError, ConfigError, SpecMismatch
-from pyecho.items.nest import bounded, leaves_of
-from pyecho.items.nodes import Node, node_of
+from pyecho.items.nest import bounded, flatten, leaves_of, node_of
+from pyecho.items.nodes import Node
 from pyecho.items.spec import Adapter, Field
 
 
@@ -58,42 +58,62 @@ def row_spec(
     Raises `ConfigError` if a batch cannot be split, or in two ways, `CheckpointError` if its lists
     are others.
     """
-    rows = rows_of(batch)
-    known, found = None if lists is None else list(lists), []
-    if known is None:
+    split = _Split(rows_of(batch), adapter, lists)
+    if lists is None:
         _refuse_examples(batch, adapter)
-
-    def split(value: Any, path: str) -> Any:
-        node = node_of(value)
-        if node is None:
-            return _row_field(value, path, adapter)
-        if node.is_list and value is not batch:
-            column, nest = _may_be_column(node, rows), _may_be_nest(node, rows)
-            if known is not None:
-                if not known or not (column if known[0] else nest):
-                    raise _other_lists(path)
-                column, nest = known[0], not known.pop(0)
-            elif column and nest and any(node_of(child) is not None for child in value):
-                raise ConfigError(
-                    f"{path}: the {type(value).__name__} may be a column of {rows} rows, or a nest "
-                    f"of {rows} parts with {rows} rows each; make an array of a column, and a dict "
-                    "or namedtuple of a nest"
-                )
-            found.append(column and not nest)
-            if found[-1]:
-                return Field((), object)
-            if value and not nest and all(_length(leaf) is None for leaf in leaves_of(value)):
-                raise ConfigError(
-                    f"{path}: unbatch=True cannot split a {type(value).__name__} of {len(value)} "
-                    f"into {rows} rows; a column needs one object for each row"
-                )
-        children = enumerate(node.children)
-        return node.rebuild([split(child, path + node.step(index)) for index, child in children])
-
-    spec = split(batch, "item")
-    if known:
+    spec = split.row_spec(batch, "item", is_batch=True)
+    if lists is not None and len(split.are_columns) < len(lists):
         raise _other_lists("item")
-    return spec, tuple(found)
+    return spec, tuple(split.are_columns)
+
+
+class _Split:
+    """One batch on its way to the spec of a row, from the outermost node to the leaves."""
+
+    def __init__(self, rows: int, adapter: Adapter, known: Sequence[bool] | None) -> None:
+        self.rows = rows
+        self.adapter = adapter
+        self.known = known  # for each list whether it is a column, in a run that goes on
+        self.are_columns: list[bool] = []  # the same, of the lists so far
+
+    def row_spec(self, part: Any, path: str, *, is_batch: bool = False) -> Any:
+        node = node_of(part)
+        if node is None:
+            return _row_field(part, path, self.adapter)
+        if node.is_list and not is_batch:
+            decide = self._decide if self.known is None else self._remember
+            self.are_columns.append(decide(node, path))
+            if self.are_columns[-1]:
+                return Field((), object)
+        children = enumerate(node.children)
+        return node.rebuild(
+            [self.row_spec(child, path + node.step(place)) for place, child in children]
+        )
+
+    def _decide(self, node: Node, path: str) -> bool:
+        """Return whether a list is a column; `ConfigError` if it is no nest either, or both."""
+        rows, size = self.rows, len(node.children)
+        column, nest = _may_be_column(node, rows), _may_be_nest(node, rows)
+        if column and nest and any(node_of(child) is not None for child in node.children):
+            raise ConfigError(
+                f"{path}: the {node.name} may be a column of {rows} rows, or a nest of {rows} "
+                f"parts with {rows} rows each; make an array of a column, and a dict or namedtuple "
+                "of a nest"
+            )
+        is_other = size and not column and not nest
+        if is_other and all(_length(leaf) is None for leaf in leaves_of(node.like)):
+            raise ConfigError(
+                f"{path}: unbatch=True cannot split a {node.name} of {size} into {rows} rows; a "
+                "column needs one object for each row"
+            )
+        return column and not nest
+
+    def _remember(self, node: Node, path: str) -> bool:
+        """Return what is known of a list; `CheckpointError` if it cannot be that."""
+        known = list(self.known or ())[len(self.are_columns) :]
+        if not known or not (_may_be_column if known[0] else _may_be_nest)(node, self.rows):
+            raise _other_lists(path)
+        return known[0]
 
 
 def _other_lists(path: str) -> CheckpointError:
@@ -104,16 +124,20 @@ def _other_lists(path: str) -> CheckpointError:
 
 
 @bounded
-def first_rows(batch: Any, count: int, rows: int | None = None) -> Any:
-    """Return the first rows of a batch that can be split; arrays are views.
-
-    `rows`: of the whole batch, if this is a part of one.
-    """
-    node, is_part = node_of(batch), rows is not None
-    rows = rows_of(batch) if rows is None else rows
-    if node is None or (is_part and _may_be_column(node, rows) and not _may_be_nest(node, rows)):
+def first_rows(batch: Any, count: int) -> Any:
+    """Return the first rows of a batch that can be split; arrays are views."""
+    rows, node = rows_of(batch), node_of(batch)
+    if node is None:
         return batch[:count]
-    return node.rebuild([first_rows(child, count, rows) for child in node.children])
+    return node.rebuild([_first_of(child, count, rows) for child in node.children])
+
+
+def _first_of(part: Any, count: int, rows: int) -> Any:
+    """Return the first rows of a part of a batch that has so many in all."""
+    node = node_of(part)
+    if node is None or (_may_be_column(node, rows) and not _may_be_nest(node, rows)):
+        return part[:count]
+    return node.rebuild([_first_of(child, count, rows) for child in node.children])
 
 
 def _length(leaf: Any) -> int | None:
@@ -153,27 +177,27 @@ def _row_field(leaf: Any, path: str, adapter: Adapter) -> Field:
 def _refuse_examples(batch: Any, adapter: Adapter) -> None:
     """Raise `ConfigError` for a list of nests that are all alike, as a list of examples is."""
     node = node_of(batch)
-    if node is None or not node.is_list or len(batch) < 2:
+    if node is None or not node.is_list or len(batch) < 2 or node_of(batch[0]) is None:
         return
     first, *others = batch
-    if node_of(first) is not None and all(_alike(first, other, adapter) for other in others):
-        raise ConfigError(
-            f"item: the {type(batch).__name__} of {len(batch)} nests that are all alike may be "
-            f"{len(batch)} examples; yield examples one by one and leave out unbatch, or make a "
-            "dict or namedtuple of columns"
-        )
+    leaves, structure = flatten(first)
+    for other in others:
+        try:
+            pairs = zip(leaves, structure.match(other), strict=True)
+        except SpecMismatch:
+            return
+        if any(_kind_of(one, adapter) != _kind_of(two, adapter) for one, two in pairs):
+            return
+    raise ConfigError(
+        f"item: the {type(batch).__name__} of {len(batch)} nests that are all alike may be "
+        f"{len(batch)} examples; yield examples one by one and leave out unbatch, or make a "
+        "dict or namedtuple of columns"
+    )
 
 
-def _alike(one: Any, other: Any, adapter: Adapter) -> bool:
-    """Return True if two nests are the same, with arrays of as many axes and the same dtypes."""
-    node = node_of(one)
-    if node is None:
-        if node_of(other) is not None:
-            return False
-        fields = [adapter.field_of(leaf) for leaf in (one, other)]
-        return len({(field.dtype, len(field.shape)) for field in fields}) == 1
-    try:
-        parts = node.read(other)
-    except SpecMismatch:
-        return False
-    return all(_alike(*pair, adapter) for pair in zip(node.children, parts, strict=True))
+def _kind_of(leaf: Any, adapter: Adapter) -> Any:
+    """Return the dtype and the number of axes of a leaf; None for a nest."""
+    if node_of(leaf) is not None:
+        return None
+    field = adapter.field_of(leaf)
+    return field.dtype, len(field.shape)

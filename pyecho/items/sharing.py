@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from pyecho._core import ConfigError, explain_nests
-from pyecho.items.nest import bounded
-from pyecho.items.nodes import Node, node_of
+from pyecho.items.nest import bounded, node_of
+from pyecho.items.nodes import Node
 from pyecho.items.spec import EchoInfo, is_tensor
 
 
@@ -33,9 +33,9 @@ def path_to(value: Any, target: Any, path: str = "item") -> str | None:
     node = describe(value)
     if node is not None:
         for position, child in enumerate(node.children):
-            found = path_to(child, target, path + node.step(position))
-            if found is not None:
-                return found
+            inside = path_to(child, target, path + node.step(position))
+            if inside is not None:
+                return inside
     return None
 
 

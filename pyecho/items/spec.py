@@ -34,6 +34,11 @@ BFLOAT16 = np.dtype([("bfloat16", "V2")])
 """Stands for bfloat16 where arrays of PyTorch's tensors are shown to NumPy, which has none."""
 
 
+def is_bfloat16(dtype: np.dtype[Any]) -> bool:
+    """Return True for `BFLOAT16`, and for the dtype of ml_dtypes."""
+    return bool(dtype == BFLOAT16 or dtype.name == "bfloat16")
+
+
 def _dtype_of(given: Any) -> np.dtype[Any]:
     """Return the dtype that is given: as NumPy knows it, PyTorch's, or bfloat16 by its name."""
     name = str(given).removeprefix("torch.")
@@ -88,34 +93,31 @@ class Field:
         max_bytes: int | None = None,
         pad: float | complex | None = None,
     ) -> None:
-        several = shape if isinstance(shape, Iterable) else (shape,)
         extents = tuple(
-            None if each is None else checked_int("an extent of a shape", each, 0, 2**62)
-            for each in several
+            None if extent is None else checked_int("an extent of a shape", extent, 0, 2**62)
+            for extent in (shape if isinstance(shape, Iterable) else (shape,))
         )
-        object.__setattr__(self, "shape", extents)
         try:
-            object.__setattr__(self, "dtype", _dtype_of(dtype))
+            parsed = _dtype_of(dtype)
         except TypeError as error:
             raise ConfigError(f"a Field needs a dtype that NumPy knows, got {dtype!r}") from error
-        object.__setattr__(self, "max_bytes", max_bytes)
-        object.__setattr__(self, "pad", _plain_pad(pad))
-        object.__setattr__(self, "seen", None)
-        if self.dtype.hasobject and (extents or self.dtype != object):
+        number, varies = _plain_pad(pad), None in extents
+        if parsed.hasobject and (extents or parsed != np.dtype(object)):
             raise ConfigError(
-                f"dtype {self.dtype} holds Python objects, which travel by reference: "
+                f"dtype {parsed} holds Python objects, which travel by reference: "
                 "use Field((), object), or a dtype of plain numbers"
             )
-        if self.varies != (max_bytes is not None):
+        if varies != (max_bytes is not None):
             raise ConfigError(
                 f"a Field of shape {extents} needs max_bytes, the most that one example has"
-                if self.varies
+                if varies
                 else f"max_bytes is of a Field whose shape has None, got {extents}"
             )
         if max_bytes is not None:
-            object.__setattr__(self, "max_bytes", checked_int("max_bytes", max_bytes, 1, 2**48))
-        if pad is not None and not self.varies:
+            max_bytes = checked_int("max_bytes", max_bytes, 1, 2**48)
+        if pad is not None and not varies:
             raise ConfigError(f"pad is of a Field whose shape has None, got {extents}")
+        vars(self).update(shape=extents, dtype=parsed, max_bytes=max_bytes, pad=number, seen=None)
 
     @property
     def by_reference(self) -> bool:
@@ -134,13 +136,11 @@ class Field:
 
     def takes(self, other: Field) -> bool:
         """Return True if an example with a leaf of this field, whose shape is known, fits."""
-        pairs = zip(self.shape, other.shape, strict=False)
-        names = {
-            each.name if each != BFLOAT16 else "bfloat16" for each in (self.dtype, other.dtype)
-        }
-        alike = self.dtype == other.dtype or names == {"bfloat16"}
-        alike = alike and len(self.shape) == len(other.shape)
-        return alike and all(wanted in (None, extent) for wanted, extent in pairs)
+        are_bfloat16 = is_bfloat16(self.dtype) and is_bfloat16(other.dtype)
+        if len(self.shape) != len(other.shape) or not (self.dtype == other.dtype or are_bfloat16):
+            return False
+        extents = zip(self.shape, other.shape, strict=True)
+        return all(wanted in (None, extent) for wanted, extent in extents)
 
 
 class Ragged(NamedTuple):
@@ -213,8 +213,7 @@ class Adapter:
                 "NumPy has no bfloat16 without ml_dtypes; pip install ml_dtypes, use "
                 "pyecho.torch.EchoLoader, or another dtype"
             ) from None
-        found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return found
+        return np.dtype(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
 
     def ragged(self, field: Field, values: Any, offsets: Any, shapes: Any) -> Any:
         """Return what the consumer gets for the rows of a leaf whose examples differ in size."""
@@ -240,7 +239,7 @@ class Adapter:
             if isinstance(leaf, kind):
                 return Field((), kind)
         reference = Field((), object)
-        object.__setattr__(reference, "seen", type(leaf).__name__)
+        vars(reference)["seen"] = type(leaf).__name__
         return reference
 
 

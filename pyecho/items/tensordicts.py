@@ -1,4 +1,4 @@
-"""TensorDicts and tensorclasses as nodes; loaded once the program has imported tensordict."""
+"""TensorDicts and tensorclasses as nodes. Nothing here imports tensordict: the program has."""
 
 from __future__ import annotations
 
@@ -34,10 +34,8 @@ class TensorDictNode(MappingNode):
             is_class, keys = sys.modules["tensordict"].is_tensorclass(item), tuple(item.keys())
             entries = {key: getattr(item, key) if is_class else item[key] for key in keys}
         else:
-            raise self.unlike(type(item).__name__)
-        if entries.keys() != set(self.keys):
-            raise self.unlike(f"keys {tuple(entries)!r}")
-        return [entries[key] for key in self.keys]
+            raise self._unlike(type(item).__name__)
+        return self._values(entries)
 
     def make(self, children: list[Any]) -> Any:
         """Make a TensorDict, or a node for a spec."""
@@ -69,14 +67,14 @@ class TensorDictNode(MappingNode):
 
         devices = {child.device for child in children if _axes_of(child) is not None}
         names = [None] * len(size) + self._axis_names
-        made = tensordict.TensorDict(
+        plain = tensordict.TensorDict(
             dict(zip(self.keys, map(value, children), strict=True)),
             batch_size=size,
             device=devices.pop() if self._has_device and len(devices) == 1 else None,
             names=names[len(names) - len(size) :] if any(self._axis_names) else None,
         )
         is_class = tensordict.is_tensorclass(self._type)
-        return self._type.from_tensordict(made) if is_class else made
+        return self._type.from_tensordict(plain) if is_class else plain
 
 
 def _as_tensor(child: Any) -> Any:

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from pyecho._core import SpecMismatch
-from pyecho.items.nest import leaves_like, leaves_of, map_nest
-from pyecho.items.nodes import node_of
+from pyecho.items.nest import flatten, map_nest, node_of
 from pyecho.items.sharing import own
 from pyecho.items.spec import Adapter, Field, Padded, Ragged, refuse_masked
 
@@ -19,10 +18,9 @@ def examples_of(batch: Any, spec: Any) -> Iterator[Any]:
 
     Arrays are views of the batch, other objects copies, since they are those of other uses.
     """
-    columns = map(_rows_of, leaves_like(spec, batch), leaves_of(spec))
-    for row in zip(*columns, strict=True):
-        leaves = iter(row)
-        yield map_nest(lambda _, leaves=leaves: next(leaves), spec)  # type: ignore[misc]
+    fields, structure = flatten(spec)
+    columns = map(_rows_of, structure.match(batch), fields)
+    yield from map(structure.unflatten, zip(*columns, strict=True))
 
 
 def _rows_of(column: Any, field: Field) -> Iterable[Any]:
@@ -45,20 +43,17 @@ def _rows_of(column: Any, field: Field) -> Iterable[Any]:
 
 def batch_of(examples: list[Any], adapter: Adapter) -> Any:
     """Return a batch of examples that are alike, as a stage of the adapter makes it."""
-    spec = map_nest(adapter.field_of, examples[0])
-    fields = leaves_of(spec)
+    fields, structure = flatten(map_nest(adapter.field_of, examples[0]))
     decode = adapter.decoder(fields)
     try:
-        rows = [leaves_like(spec, example) for example in examples]
+        rows = [structure.match(example) for example in examples]
     except SpecMismatch as error:
         raise _unlike(f"differ in their nest: {error}") from error
-    columns = iter(
-        [
-            _column(field, [row[place] for row in rows], place, adapter, decode)
-            for place, field in enumerate(fields)
-        ]
-    )
-    return map_nest(lambda _: next(columns), spec)
+    columns = [
+        _column(field, [row[place] for row in rows], place, adapter, decode)
+        for place, field in enumerate(fields)
+    ]
+    return structure.unflatten(columns)
 
 
 def _unlike(how: str) -> SpecMismatch:

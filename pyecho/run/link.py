@@ -53,14 +53,15 @@ class Tally:
         return self._after.get(batches, self._had)
 
 
-def _to_state(emission: Any) -> list[Any]:
+def to_state(emission: Any) -> list[Any]:
     """Return a batch and the columns of its info, without its type, which is pyecho's own."""
     if isinstance(emission, tuple) and len(emission) == 2 and isinstance(emission[1], EchoInfo):
         return [emission[0], *emission[1]]
     return [emission]
 
 
-def _of_state(batch: Any, *info: Any) -> Any:
+def of_state(batch: Any, *info: Any) -> Any:
+    """Return what `to_state` was given, of what it returned."""
     return (batch, EchoInfo(*info)) if info else batch
 
 
@@ -83,8 +84,8 @@ class Link:
         fetch: Callable[[Any, int, int], Any] | None = None,  # makes what the consumer gets
         within: Callable[[], AbstractContextManager[object]] = nullcontext,  # in which threads work
         # Turn a result into a batch and the columns of its info, and these into a result.
-        to_state: Callable[[Any], list[Any]] = _to_state,
-        of_state: Callable[..., Any] = _of_state,
+        to_state: Callable[[Any], list[Any]] = to_state,
+        of_state: Callable[..., Any] = of_state,
     ) -> None:
         self.name = name
         self.threads = threads

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pyecho._core import CheckpointError
-from pyecho.items.nest import leaves_like, leaves_of, map_nest
+from pyecho.items.nest import flatten, leaves_of
 from pyecho.items.spec import Adapter, Field
 from pyecho.state.plain import encoded
 from pyecho.state.position import Unspent
@@ -45,17 +45,18 @@ def _saved_column(column: Any, adapter: Adapter) -> Any:
 
 def held_state(held: list[Any], spec: Any, adapter: Adapter) -> list[Any]:
     """Return examples that were read and not put, each as a list of its leaves."""
-    return [references(leaves_like(spec, item), adapter) for item in held]
+    _, structure = flatten(spec)
+    return [references(structure.match(item), adapter) for item in held]
 
 
 def held_nest(held: Any, spec: Any) -> Any:
     """Return such an example again."""
-    if type(held) is not list or len(held) != len(leaves_of(spec)):
+    leaves, structure = flatten(spec)
+    if type(held) is not list or len(held) != len(leaves):
         raise CheckpointError(
             "the state holds items read ahead with other leaves than the source's items"
         )
-    leaves = iter(held)
-    return map_nest(lambda _: next(leaves), spec)
+    return structure.unflatten(held)
 
 
 def parts_of_items(unspent: Unspent) -> list[Part]:
@@ -85,8 +86,7 @@ def parts_of_examples(unspent: Unspent, spec: Any) -> list[Part]:
 
 
 def _nest_of(leaves: list[Any], spec: Any) -> Any:
-    made = iter(leaves)
-    return map_nest(lambda _: next(made), spec)
+    return flatten(spec)[1].unflatten(leaves)
 
 
 def _leaves_of_spec(spec: Any) -> list[str]:

@@ -87,10 +87,10 @@ def as_text(facts: dict[str, Any]) -> str:
 def found_in(path: Path, pattern: str) -> str | None:
     """Return the first group of a pattern in a file of the system, None if it is not there."""
     try:
-        found = re.search(pattern, path.read_text(), re.MULTILINE)
+        match = re.search(pattern, path.read_text(), re.MULTILINE)
     except OSError:
         return None
-    return found.group(1) if found else None
+    return match.group(1) if match else None
 
 
 def _installed(distribution: str) -> str | None:

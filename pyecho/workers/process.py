@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from pyecho import _core
-from pyecho.items.nodes import node_of
+from pyecho.items.nest import node_of
 from pyecho.source.reader import item_at
 from pyecho.source.sniff import tell_epoch
 from pyecho.workers.channel import (

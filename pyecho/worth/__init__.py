@@ -1,4 +1,8 @@
-"""The worth of a repeat beside a fresh example."""
+"""The worth of a repeat beside a fresh example.
+
+To be read in this order: `worth` (`pyecho.Worth`), `arrival` (losses that come from a device),
+`record` (sums of them), `estimate` (what they tell).
+"""
 
 from pyecho.worth.estimate import WorthEstimate
 from pyecho.worth.worth import Worth

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,7 +127,7 @@ class WorthEstimate:
                 "nearly as good as fresh examples by published curves, so until then pass "
                 f"factor={max(1, min(ratio, PUBLISHED_USES)):g}"
             )
-        return least_best(self.effective, ratio)[0]
+        return least_best(self.effective, ratio).factor
 
     def __str__(self) -> str:
         """Return a few lines for a person."""
@@ -141,14 +142,20 @@ class WorthEstimate:
         return "\n".join(lines)
 
 
-def least_best(speed: Callable[[float], float], most: float) -> tuple[float, float]:
-    """Return the least factor up to `most` with nearly the highest speed, and this speed."""
+class Best(NamedTuple):
+    """The least factor with the most learning per second, and this speed."""
+
+    factor: float
+    speed: float
+
+
+def least_best(speed: Callable[[float], float], most: float) -> Best:
+    """Return the least factor up to `most` with nearly the highest speed."""
     most = min(most, MOST_FACTOR)
     factors = [*np.arange(1, most, 0.1).tolist(), max(1.0, most)]
-    speeds = [speed(each) for each in factors]
-    return next(
-        found for found in zip(factors, speeds, strict=True) if found[1] > 0.999 * max(speeds)
-    )
+    tried = [Best(factor, speed(factor)) for factor in factors]
+    highest = max(best.speed for best in tried)
+    return next(best for best in tried if best.speed > 0.999 * highest)
 
 
 def _effective(factor: float) -> Floats:
@@ -175,9 +182,9 @@ class Evidence:
     """They count as so many independent ones at most, since the model is not exact."""
 
 
-def posterior(found: Sequence[Evidence], batch: float) -> Floats:
+def posterior(kinds: Sequence[Evidence], batch: float) -> Floats:
     """Return the weight of each profile, with so many uses in a batch."""
-    total = np.sum([_likelihood(evidence, batch) for evidence in found], 0)
+    total = np.sum([_likelihood(evidence, batch) for evidence in kinds], 0)
     weights = PRIOR * np.exp(total - total.max())
     return np.asarray(weights / weights.sum())
 

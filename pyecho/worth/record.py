@@ -1,4 +1,4 @@
-"""Losses observed: sums for each number of a use, in bins of consecutive batches."""
+"""Losses observed: sums for each number of a use, in bins of batches, and what they tell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pyecho.checked import MOST_COUNTED
 from pyecho.state.walk import Loaded
-from pyecho.worth.estimate import Floats
+from pyecho.worth.estimate import LEAST_BINS, MOST_VALIDATIONS, Evidence, Floats
 
 # Attributes of a record that are saved by their names.
 NUMBERS = ("width", "batches", "later", "validated", "every")
@@ -106,7 +106,47 @@ class Record:
         self.validation_losses /= 2
         self.batches = max(self.batches, other.batches)
         self.validated = min(self.validated, other.validated)
-        self.later = min((each for each in (self.later, other.later) if each >= 0), default=-1)
+        began = [later for later in (self.later, other.later) if later >= 0]
+        self.later = min(began, default=-1)
+
+    def evidence(self) -> tuple[list[Evidence], bool]:
+        """Return each kind of losses on unseen examples, and whether they go up to now.
+
+        They do not if they are of a first pass that is over.
+        """
+        uses = self.validation_uses[: self.validations]
+        losses = self.validation_losses[: self.validations]
+        if self.later < 0:
+            return [self._fresh(self.bins), _validated(uses, losses)], True
+        bins = self.later // self.width
+        first = uses.sum(1) <= self.counts[:bins].sum()
+        if len(first) - first.sum() >= LEAST_BINS:
+            return [_validated(uses, losses)], True
+        return [self._fresh(bins), _validated(uses[first], losses[first])], False
+
+    def _fresh(self, bins: int) -> Evidence:
+        """Return the mean loss on fresh uses in each of the first bins, at its middle."""
+        counts = self.counts[:bins]
+        count = counts[:, 0]
+        kept = _lawful(count)
+        if len(kept) == 0:
+            return Evidence(np.zeros((0, USES)), np.zeros(0), np.zeros(0))
+        seen = (counts.cumsum(0) - counts / 2)[kept]
+        losses = self.sums[kept, 0] / count[kept]
+        variance = np.maximum(self.squares[kept] / count[kept] - losses**2, 0)
+        window = np.ones(min(9, len(kept)))
+        ones = np.ones(len(kept))
+        smooth = np.convolve(variance, window, "same") / np.convolve(ones, window, "same")
+        precision = count[kept] / np.maximum(smooth, 1e-12 + 1e-6 * smooth.mean())
+        return Evidence(seen, losses, precision)
+
+    def gap(self, last: int) -> tuple[float, ...]:
+        """Return the losses on repeats less those on fresh uses in the last quarter of the bins."""
+        recent = slice(self.bins * 3 // 4, self.bins)
+        counts, sums = self.counts[recent].sum(0), self.sums[recent].sum(0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means = sums / counts
+        return tuple((means[1 : last + 1] - means[0]).tolist())
 
     def state(self) -> dict[str, Any]:
         """Return numbers and lists of them."""
@@ -164,3 +204,14 @@ class Record:
             array[: BINS // 2] = array[::2] + array[1::2]
             array[BINS // 2 :] = 0
         self.width *= 2
+
+
+def _validated(uses: Floats, losses: Floats) -> Evidence:
+    kept = _lawful(uses[:, 0])
+    return Evidence(uses[kept], losses[kept], np.ones(len(kept)), MOST_VALIDATIONS)
+
+
+def _lawful(fresh: Floats) -> NDArray[np.intp]:
+    """Return rows with fresh uses, less those of the first steps, which follow no law."""
+    rows = np.flatnonzero(fresh > 0)
+    return rows[len(rows) // 64 :]

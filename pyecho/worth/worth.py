@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,20 +15,19 @@ from pyecho._core import CheckpointError, ConfigError
 from pyecho.items.spec import EchoInfo
 from pyecho.state.walk import Loaded
 from pyecho.worth.arrival import Arrival, arrival_of
-from pyecho.worth.estimate import (
-    LEAST_BINS,
-    MOST_VALIDATIONS,
-    PRIOR,
-    WIDEST,
-    Evidence,
-    Floats,
-    WorthEstimate,
-    posterior,
-)
-from pyecho.worth.record import USES, Record
+from pyecho.worth.estimate import LEAST_BINS, PRIOR, WIDEST, WorthEstimate, posterior
+from pyecho.worth.record import Record
 
 MOST_PENDING = 128
 """Batches of which losses may be on their way from a device. Then the oldest are waited for."""
+
+
+class Pending(NamedTuple):
+    """A batch that was observed, and is not counted yet."""
+
+    losses: Arrival
+    uses: NDArray[Any]
+    items: NDArray[Any]
 
 
 class Worth:
@@ -53,7 +52,7 @@ class Worth:
 
     def __init__(self) -> None:
         self._record = Record()
-        self._pending: deque[tuple[Arrival, NDArray[Any], NDArray[Any]]] = deque()
+        self._pending: deque[Pending] = deque()
         self._estimate: WorthEstimate | None = None
 
     @property
@@ -84,25 +83,27 @@ class Worth:
                 f"Worth.observe needs the EchoInfo of the batch, got {type(info).__name__}; make "
                 "the loader with with_info=True, and pass on what it yields beside each batch"
             )
-        use, items = np.array(info.use), np.array(info.source_index)
+        uses, items = np.array(info.use), np.array(info.source_index)
         try:
             shape, arrival = tuple(np.shape(losses)), arrival_of(losses)
         except (TypeError, ValueError) as error:
             raise ConfigError(
                 f"Worth.observe needs losses as numbers, got {type(losses).__name__} ({error})"
             ) from error
-        if shape != use.shape:
+        if shape != uses.shape:
             remedy = "compute the loss without a reduction (reduction='none')"
             if shape[1:]:
                 remedy = "take the mean over all axes but the first"
             elif shape:
                 remedy = "pass all losses of a batch, and the info that came with it"
             raise ConfigError(
-                f"Worth.observe needs one loss for each of {len(use)} examples, shape "
-                f"{use.shape}, got {type(losses).__name__} of shape {shape}; {remedy}"
+                f"Worth.observe needs one loss for each of {len(uses)} examples, shape "
+                f"{uses.shape}, got {type(losses).__name__} of shape {shape}; {remedy}"
             )
-        self._pending.append((arrival, use, items))
-        while self._pending and (len(self._pending) > MOST_PENDING or self._pending[0][0].ready()):
+        self._pending.append(Pending(arrival, uses, items))
+        while self._pending and (
+            len(self._pending) > MOST_PENDING or self._pending[0].losses.ready()
+        ):
             self._count_oldest()
 
     def validation(self, loss: float) -> None:
@@ -180,10 +181,10 @@ class Worth:
         self.load_state_dict(state)
 
     def _count_oldest(self) -> None:
-        arrival, use, items = self._pending[0]
-        losses = np.asarray(arrival.read(), np.float64)  # Ctrl-C while it waits keeps the batch
+        oldest = self._pending[0]
+        losses = np.asarray(oldest.losses.read(), np.float64)  # Ctrl-C while it waits keeps it
         self._pending.popleft()
-        self._record.add(losses, use, items)
+        self._record.add(losses, oldest.uses, oldest.items)
         self._estimate = None
 
     def _count_all(self) -> None:
@@ -193,19 +194,19 @@ class Worth:
 
 def _estimate_of(record: Record) -> WorthEstimate:
     last = int(np.flatnonzero(record.seen).max(initial=0))
-    found, generalises = _evidence(record)
-    enough = [each for each in found if len(each.losses) >= LEAST_BINS]
+    kinds, generalises = record.evidence()
+    enough = [evidence for evidence in kinds if len(evidence.losses) >= LEAST_BINS]
     weights = PRIOR
     if last and enough:
         weights = posterior(enough, float(record.seen.sum() / record.batches))
-    estimate = WorthEstimate(False, "", generalises, _gap(record, last), weights, last)
+    estimate = WorthEstimate(False, "", generalises, record.gap(last), weights, last)
     repeats = max(1, min(last, 3))
-    low, high = ((each - 1) / repeats for each in estimate.effective_interval(1 + repeats))
+    low, high = ((value - 1) / repeats for value in estimate.effective_interval(1 + repeats))
     reason = ""
     if last == 0:
         reason = "no example was repeated yet"
     elif not enough:
-        most = max(len(each.losses) for each in found)
+        most = max(len(evidence.losses) for evidence in kinds)
         reason = f"there were {most} losses on fresh examples, and {LEAST_BINS} are needed"
     elif high - low > WIDEST:
         reason = (
@@ -213,55 +214,3 @@ def _estimate_of(record: Record) -> WorthEstimate:
             "fresh and repeated uses changes, or when more was seen"
         )
     return replace(estimate, identified=not reason, reason=reason)
-
-
-def _evidence(record: Record) -> tuple[list[Evidence], bool]:
-    """Return each kind of losses on unseen examples, and whether they go up to now.
-
-    They do not if they are of a first pass that is over.
-    """
-    uses = record.validation_uses[: record.validations]
-    losses = record.validation_losses[: record.validations]
-    if record.later < 0:
-        return [_fresh(record, record.bins), _validated(uses, losses)], True
-    bins = record.later // record.width
-    first = uses.sum(1) <= record.counts[:bins].sum()
-    if len(first) - first.sum() >= LEAST_BINS:
-        return [_validated(uses, losses)], True
-    return [_fresh(record, bins), _validated(uses[first], losses[first])], False
-
-
-def _validated(uses: Floats, losses: Floats) -> Evidence:
-    kept = _lawful(uses[:, 0])
-    return Evidence(uses[kept], losses[kept], np.ones(len(kept)), MOST_VALIDATIONS)
-
-
-def _fresh(record: Record, bins: int) -> Evidence:
-    """Return the mean loss on fresh uses in each of the first bins, at its middle."""
-    counts = record.counts[:bins]
-    count = counts[:, 0]
-    kept = _lawful(count)
-    if len(kept) == 0:
-        return Evidence(np.zeros((0, USES)), np.zeros(0), np.zeros(0))
-    seen = (counts.cumsum(0) - counts / 2)[kept]
-    losses = record.sums[kept, 0] / count[kept]
-    variance = np.maximum(record.squares[kept] / count[kept] - losses**2, 0)
-    window = np.ones(min(9, len(kept)))
-    smooth = np.convolve(variance, window, "same") / np.convolve(np.ones(len(kept)), window, "same")
-    precision = count[kept] / np.maximum(smooth, 1e-12 + 1e-6 * smooth.mean())
-    return Evidence(seen, losses, precision)
-
-
-def _lawful(fresh: Floats) -> NDArray[np.intp]:
-    """Return rows with fresh uses, less those of the first steps, which follow no law."""
-    rows = np.flatnonzero(fresh > 0)
-    return rows[len(rows) // 64 :]
-
-
-def _gap(record: Record, last: int) -> tuple[float, ...]:
-    """Return the losses on repeats less those on fresh uses in the last quarter of the bins."""
-    recent = slice(record.bins * 3 // 4, record.bins)
-    counts, sums = record.counts[recent].sum(0), record.sums[recent].sum(0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = sums / counts
-    return tuple((means[1 : last + 1] - means[0]).tolist())

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from waiting import wait_until
 
 import pyecho
-from pyecho.tools.advise import measure, probe
+from pyecho.tools.advise import measure
 from pyecho.tools.advise.times import FACTORS
 
 
@@ -126,8 +126,8 @@ def kinds(advice):
 def test_slow_dataset_is_measured_with_workers_and_kept_where_there_is_room(monkeypatch):
     loader = pyecho.EchoLoader(Waiting(), 1, batch_size=2)
     assert set(loader.advise(paused(1e-3), steps=8).facts.workers) == {1, 2}
-    halved = lambda loader, upstream, run: ({1: upstream, 2: upstream / 2}, "")  # noqa: E731
-    monkeypatch.setattr(probe, "times_of_workers", halved)  # whatever else the machine does
+    halved = lambda loader, upstream, run: {1: upstream, 2: upstream / 2}  # noqa: E731
+    monkeypatch.setattr(measure, "times_of_workers", halved)  # whatever else the machine does
     advice = loader.advise(paused(1e-3), steps=8)
     assert kinds(advice)[:2] == ["memory", "workers"]  # 4 GB
     assert "1,000,000 take 4 GB" in str(advice)
@@ -166,9 +166,9 @@ def test_dataset_that_cannot_go_to_workers_says_why():
 @pytest.mark.slow
 def test_interrupted_advise_leaves_nothing_behind(monkeypatch):
     children = {*multiprocessing.active_children()}  # of other tests
-    before_workers, times = threading.Event(), probe.times_of_workers
+    before_workers, times = threading.Event(), measure.times_of_workers
     monkeypatch.setattr(
-        probe, "times_of_workers", lambda *given: (before_workers.set(), times(*given))[1]
+        measure, "times_of_workers", lambda *given: (before_workers.set(), times(*given))[1]
     )
     source = Waiting()
     loader = pyecho.EchoLoader(source, 1, batch_size=2)

@@ -161,6 +161,17 @@ def test_examples_of_augment_example_have_one_nest(other, odd):
         list(loader)
 
 
+def test_augment_example_that_changes_a_part_is_told_where():
+    def once(example, rng):
+        return {"n": {"deep": [0]}} if example["n"]["deep"][0] == 2 else example
+
+    source = [{"n": {"deep": [number, 1]}} for number in range(4)]
+    loader = pyecho.EchoLoader(source, 1, batch_size=4, shuffle_buffer=0, augment_example=once)
+    where = r"alike.*item\['n'\]\['deep'\]: expected a list of 2, got list of 1"
+    with pytest.raises(SpecMismatch, match=where):
+        list(loader)
+
+
 def test_augment_example_returns_no_array_where_the_first_row_has_none():
     loader = pyecho.EchoLoader(
         [{"n": 0}, {"n": 1}],

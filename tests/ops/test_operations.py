@@ -173,7 +173,11 @@ def test_elements_that_are_no_numbers_can_be_moved():
         ([ops.Normalize(0, 1), ops.RandomFlip(0)], (8, 8, 3), "RandomFlip.*before Normalize"),
         ([ops.Resize(4, axes=(0, 2))], (8, 8, 3), "Resize needs two axes side by side"),
         ([ops.CenterCrop(1, axes=3)], (8, 8, 3), "CenterCrop"),
-        ([ops.Pad((1,), axes=(0, 1))], (8, 8, 3), "Pad has 1 extents for 2 axes"),
+        (
+            [ops.Pad((1,), axes=(0, 1))],
+            (8, 8, 3),
+            "Pad needs a size for each of its axes",
+        ),
         ([ops.Pad(9, 256)], (8, 8, 3), "Pad needs a value that the item's elements can have"),
         ([ops.Pad((9, 9)), ops.Resize(4)], (8, 8, 3), "Resize.*before Pad"),
         ([ops.Resize(4), ops.RandomFlip(2)], (8, 8, 3), "RandomFlip.*behind axis 1"),

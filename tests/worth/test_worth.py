@@ -317,7 +317,7 @@ def test_best_factor_is_that_of_advise(rho):
     for ratio in (0.5, 1, 2.5, 6, 100):
         best = estimate.best_factor(ratio)
         assert 1 <= best <= max(1, ratio)
-        assert best == pytest.approx(facts.best(Times(ratio, 1, 1))[0])
+        assert best == pytest.approx(facts.best(Times(ratio, 1, 1)).factor)
     assert estimate.best_factor(6) == pytest.approx({1.0: 6, 0.9: 4.5, 0.8: 2.5}[rho[0]], abs=0.6)
 
 

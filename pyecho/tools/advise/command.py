@@ -104,30 +104,31 @@ def _function(path: Path, name: str) -> Callable[[], Any]:
     return function  # type: ignore[no-any-return]
 
 
-def _pipeline(made: Any) -> Pipeline:
-    """Return the loader and the step function that the user's function has made."""
-    step = None
-    if isinstance(made, tuple) and len(made) == 2 and (callable(made[1]) or made[1] is None):
-        made, step = made
-    if isinstance(made, tuple) and columns_of(made, alike=False, unbatch=False) is None:
+def _pipeline(returned: Any) -> Pipeline:
+    """Return the loader and the step function that the user's function has returned."""
+    source, step = returned, None
+    is_pair = isinstance(source, tuple) and len(source) == 2
+    if is_pair and (callable(source[1]) or source[1] is None):
+        source, step = source
+    if isinstance(source, tuple) and columns_of(source, alike=False, unbatch=False) is None:
         raise CommandError(
             "the function must return a loader or a source, or one of them with a step function, "
-            f"(loader, step); it returned ({', '.join(type(each).__name__ for each in made)})"
+            f"(loader, step); it returned ({', '.join(type(part).__name__ for part in source)})"
         )
-    return made if isinstance(made, EchoLoader) else EchoLoader(made, 1), step
+    return source if isinstance(source, EchoLoader) else EchoLoader(source, 1), step
 
 
 def _print_table(advice: Advice) -> None:
     """Print the prediction for each factor, with a bar for the accelerator's busy share."""
     total = f"{advice.steps:,} steps"
     print(f"e   steps/s   {total}   idle   accelerator")
-    for each in advice.predictions:
-        seconds = f"{each.seconds:,.1f} s"
+    for at in advice.predictions:
+        seconds = f"{at.seconds:,.1f} s"
         idle, bar = "-", ""
-        if each.idle_share is not None:
-            busy = round(_BAR * (1 - each.idle_share))
-            idle, bar = f"{each.idle_share:.0%}", "█" * busy + "░" * (_BAR - busy)
-        numbers = f"{each.factor}{each.steps_per_second:10,.1f}{seconds:>{len(total) + 3}}{idle:>7}"
+        if at.idle_share is not None:
+            busy = round(_BAR * at.busy_share)
+            idle, bar = f"{at.idle_share:.0%}", "█" * busy + "░" * (_BAR - busy)
+        numbers = f"{at.factor}{at.steps_per_second:10,.1f}{seconds:>{len(total) + 3}}{idle:>7}"
         print(f"{numbers}   {bar}".rstrip())
     print(f"\n{advice}")
 
@@ -138,12 +139,12 @@ def _write_figure(advice: Advice, path: Path) -> None:
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    factors = [f"{each.factor:g}" for each in advice.predictions]
-    axes.bar(factors, [each.steps_per_second for each in advice.predictions], color="#f3d9d5")
+    factors = [f"{at.factor:g}" for at in advice.predictions]
+    axes.bar(factors, [at.steps_per_second for at in advice.predictions], color="#f3d9d5")
     if advice.times.downstream:
-        busy = [(1 - (each.idle_share or 0)) * each.steps_per_second for each in advice.predictions]
+        busy = [at.busy_share * at.steps_per_second for at in advice.predictions]
         bars = axes.bar(factors, busy, color="#2a6f4e", label="the accelerator is busy")
-        shares = [f"{1 - (each.idle_share or 0):.0%}" for each in advice.predictions]
+        shares = [f"{at.busy_share:.0%}" for at in advice.predictions]
         axes.bar_label(bars, shares, padding=3, fontsize=8)
         axes.legend()
     axes.set_xlabel("echo factor e")

@@ -1,25 +1,33 @@
-"""Measures a loader's pipeline in short runs: times of its parts, and what decides remedies."""
+"""Measures a loader's pipeline in short runs: times of its parts, and what decides remedies.
+
+`measured_advice` runs the source freely, then the whole pipeline with the step, then a slow source
+with workers.
+"""
 
 from __future__ import annotations
 
+import copy
 import math
+import multiprocessing
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyecho._core import ConfigError, EchoError
+from pyecho._core import Closed, ConfigError, EchoError
 from pyecho.config import available_cores
 from pyecho.run.host import size_of
 from pyecho.run.trace import Trace
-from pyecho.tools.advise import probe
 from pyecho.tools.advise.model import Advice, advice_on
 from pyecho.tools.advise.remedies import Facts
 from pyecho.tools.advise.times import FACTORS, SLACK, Times
+from pyecho.tools.info import found_in
 from pyecho.worth import Worth
 from pyecho.worth.estimate import MOST_FACTOR
 
@@ -34,6 +42,10 @@ WORKERS_SECONDS = 20.0
 
 Step = Callable[[Any], object]
 Pipeline = tuple["EchoLoader", Step | None]
+
+
+class Unmeasured(Exception):
+    """Why there are no times of a source with workers."""
 
 
 def measured_advice(
@@ -64,18 +76,18 @@ def measured_advice(
         known = tuple(map(estimate.effective, range(1, MOST_FACTOR + 1)))
     with nullcontext() if worth is None else worth._aside():  # the step may observe
         began, used = time.perf_counter(), _processor_seconds()
-        upstream, item_bytes = _free_run(loader, steps)
+        free = _free_run(loader, steps)
         took = time.perf_counter() - began
         facts = Facts(
-            item_bytes=item_bytes,
+            item_bytes=free.item_bytes,
             busy_cores=(_processor_seconds() - used) / took,
             cores=available_cores(),
             epochs=epochs,
             worth=known,
         )
-        times = _full_run(*pipeline(), steps, upstream)
-        if upstream > SLACK * times.cycle and not loader._source.in_memory:
-            facts = _with_source(facts, pipeline()[0], upstream, steps, took)
+        times = _full_run(*pipeline(), steps, free.upstream)
+        if free.upstream > SLACK * times.cycle and not loader._source.in_memory:
+            facts = _with_source(facts, pipeline()[0], free.upstream, steps, took)
     factor = config.most_uses
     if config.adaptive is not None:  # it follows R
         factor = min(factor, max(1.0, times.ratio))
@@ -93,45 +105,70 @@ def _with_source(
     """Add what decides how a slow source can be made faster."""
     source = loader._source
     few, limit = max(FEWEST, steps // 2), WORKERS_SECONDS + 4 * took
-    workers, unmeasured = probe.times_of_workers(
-        loader, upstream, lambda variant: _free_run(variant, few, limit)[0]
-    )
+    workers, unmeasured = {}, ""
+    try:
+        workers = times_of_workers(
+            loader, upstream, lambda variant: _free_run(variant, few, limit).upstream
+        )
+    except Unmeasured as error:
+        unmeasured = str(error)
     return replace(
         facts,
         items=None if source.one_shot else source.length(),
-        memory_bytes=probe.free_memory(),
+        memory_bytes=_free_memory(),
         workers=workers,
         unmeasured=unmeasured,
-        workers_of="DataLoader" if probe.is_data_loader(source.object) else "loader",
+        workers_of="DataLoader" if _is_data_loader(source.object) else "loader",
     )
 
 
-def _free_run(
-    given: EchoLoader, steps: int, limit: float = threading.TIMEOUT_MAX
-) -> tuple[float, float | None]:
-    """Return the source's seconds for the fresh examples of a batch, and the bytes of an item.
+def _free_memory() -> int | None:
+    """Return the bytes that the system could still give this process; None if it does not say."""
+    available = found_in(Path("/proc/meminfo"), r"^MemAvailable:\s+(\d+)")
+    if available is None:
+        return None
+    free = int(available) << 10
+    group = Path("/sys/fs/cgroup")
+    most, used = (found_in(group / f"memory.{name}", r"(\d+)") for name in ("max", "current"))
+    if most is not None and used is not None:  # most is "max" without a limit
+        free = min(free, max(0, int(most) - int(used)))
+    return free
 
-    Nothing holds up the source: each use is dropped at once, and nothing is augmented. Raises
-    `Closed` after `limit` seconds.
-    """
+
+# ------------------------------------------------------------ runs
+
+
+class FreeRun(NamedTuple):
+    """What a source does that nothing holds up."""
+
+    upstream: float
+    """Its seconds for the fresh examples of a batch."""
+    item_bytes: float | None
+    """Bytes of an item; None if a `collate_fn` hides them."""
+
+
+def _free_run(given: EchoLoader, steps: int, limit: float = threading.TIMEOUT_MAX) -> FreeRun:
+    """Drop each use at once, and augment nothing. Raises `Closed` after `limit` seconds."""
     collate = None if given._config.collate_fn is None else len
     fresh, seconds, size = [], [], None
     loader = given._variant(factor=1, augment=None, augment_example=None, collate_fn=collate)
     timer = threading.Timer(limit, loader.close)
     timer.daemon = True
-    with closing(loader), ExitStack() as stack:
-        stack.callback(timer.cancel)
+    with closing(loader):
         timer.start()
-        rows = loader._config.batch_size or 1
-        batches = steps + steps // 4 + 1
-        for _, batch in _batches(loader, batches):
-            seconds.append(time.perf_counter())
-            fresh.append(loader.stats().fresh)
-            if len(fresh) == 1 and collate is None:
-                size = size_of(batch)
-            del batch
-        stats = loader.stats()
-        source, capacity = loader._source, loader._config.capacity
+        try:
+            rows = loader._config.batch_size or 1
+            batches = steps + steps // 4 + 1
+            for _, batch in _batches(loader, batches):
+                seconds.append(time.perf_counter())
+                fresh.append(loader.stats().fresh)
+                if len(fresh) == 1 and collate is None:
+                    size = size_of(batch)
+                del batch
+            stats = loader.stats()
+        finally:
+            timer.cancel()
+    source, capacity = loader._source, loader._config.capacity
     if source.one_shot and stats.read - stats.fresh < capacity - rows:
         raise EchoError(  # what came last were the items of the pool, at the speed of memory
             f"the source ({type(source.object).__name__}) ended after {stats.read} items, and its "
@@ -140,10 +177,10 @@ def _free_run(
             "a smaller steps="
         )
     begin = len(seconds) // 5
-    item_bytes = None if size is None else size / rows
-    if fresh[-1] == fresh[begin]:  # all of it was read before
-        return rows * stats.source_seconds / stats.read, item_bytes
-    return rows * (seconds[-1] - seconds[begin]) / (fresh[-1] - fresh[begin]), item_bytes
+    upstream = rows * stats.source_seconds / stats.read  # right if all of it was read before
+    if fresh[-1] > fresh[begin]:
+        upstream = rows * (seconds[-1] - seconds[begin]) / (fresh[-1] - fresh[begin])
+    return FreeRun(upstream, None if size is None else size / rows)
 
 
 def _full_run(given: EchoLoader, step: Step | None, steps: int, upstream: float) -> Times:
@@ -164,37 +201,47 @@ def _full_run(given: EchoLoader, step: Step | None, steps: int, upstream: float)
             if number > 0 and last is not None:  # not the first of an epoch: the pool fills
                 cycles.append(received - last)
             last = received
-    augment_seconds, augments, _, _ = _sums(recording.found, "augment")
-    gather_seconds, _, rows, gather_threads = _sums(recording.found, "gather")
-    upload_seconds, *_ = _sums(recording.found, "upload")
+    names = ("augment", "gather", "upload")
+    augment, gather, upload = (Spans.of(recording.found, name) for name in names)
     begin = min(warm_up, len(cycles) // 2)  # the source may have ended sooner
     times = Times(
         upstream=upstream,
         downstream=0.0 if step is None else fmean(busy[begin:]),
         cycle=fmean(cycles[begin:]),
-        augmentation=augment_seconds / max(1, augments),
+        augmentation=augment.seconds / max(1, augment.number),
         augment_workers=max(1, config.augment_workers),
-        gather=gather_seconds * (config.batch_size or 1) / max(1, rows),
-        gather_threads=max(1, gather_threads),
-        upload=upload_seconds / len(busy),
+        gather=gather.seconds * (config.batch_size or 1) / max(1, gather.items),
+        gather_threads=max(1, gather.threads),
+        upload=upload.seconds / len(busy),
         serial=loader._run.engine.wiring.by_consumer and not loader._source.in_memory,
     )
     if not times.serial and SLACK * upstream / FACTORS[-1] < times.cycle:
         return times
     # The source was the limit, or its time is in the cycle: count only the other parts.
     parts = times.parts(math.inf)
-    if not gather_threads:
+    if not gather.threads:
         parts["consumer"] += parts.pop("gather")
     return replace(times, cycle=max(parts.values()))
 
 
-def _sums(recording: dict[str, Any], name: str) -> tuple[float, int, int, int]:
-    """Return of the spans with this name: seconds, how many, their items, threads of the gather."""
-    spans = [event for event in recording["events"] if event[0] == name]
-    seconds = 1e-9 * sum(end_ns - begin_ns for _, _, begin_ns, end_ns, _ in spans)
-    names = recording["threads"]
-    threads = {thread for _, thread, *_ in spans if names[thread] == "pyecho-gather"}
-    return seconds, len(spans), sum(items for *_, items in spans), len(threads)
+class Spans(NamedTuple):
+    """The spans of one name in a recording."""
+
+    number: int
+    seconds: float
+    items: int
+    threads: int
+    """Gather threads among the threads that they are of."""
+
+    @classmethod
+    def of(cls, recording: dict[str, Any], name: str) -> Spans:
+        """Sum up the spans with this name."""
+        spans = [event for event in recording["events"] if event[0] == name]
+        nanoseconds = sum(end_ns - begin_ns for _, _, begin_ns, end_ns, _ in spans)
+        items = sum(items for *_, items in spans)
+        names = recording["threads"]
+        threads = {thread for _, thread, *_ in spans if names[thread] == "pyecho-gather"}
+        return cls(len(spans), 1e-9 * nanoseconds, items, len(threads))
 
 
 def _batches(loader: EchoLoader, most: int) -> Iterator[tuple[int, Any]]:
@@ -215,3 +262,57 @@ def _batches(loader: EchoLoader, most: int) -> Iterator[tuple[int, Any]]:
             f"the source ended after {got} batches, and advise() needs at least {FEWEST}; pass a "
             "longer one, or one that can be iterated again"
         )
+
+
+# ------------------------------------------------------------ workers
+
+
+def times_of_workers(
+    given: EchoLoader, upstream: float, run: Callable[[EchoLoader], float]
+) -> dict[int, float]:
+    """Return the source's seconds for a batch with one and two workers.
+
+    With w workers already: with w, which is known (`upstream`), and 2 w. `run` measures a loader,
+    and raises `Closed` if that takes too long. Raises `Unmeasured` if the source fails in workers,
+    or is too slow there.
+    """
+    source = given._source.object
+    now = source.num_workers if _is_data_loader(source) else given._config.num_workers
+    times = {now: upstream} if now else {}
+    others = {*multiprocessing.active_children()}
+    try:
+        for count in (2 * now,) if now else (1, 2):
+            times[count] = run(_with_workers(given, count))
+    except BaseException as error:  # of the source in a worker, or one without items by index
+        for worker in {*multiprocessing.active_children()} - others:
+            worker.kill()  # it may hang
+            worker.join()
+        if isinstance(error, Closed):
+            raise Unmeasured(f"{count} of them took too long") from None
+        if isinstance(error, Exception):
+            why = str(error).partition("\n")[0].rstrip(".")
+            raise Unmeasured(why or type(error).__name__) from error
+        raise
+    return times
+
+
+def _is_data_loader(source: Any) -> bool:
+    """Return True for a `DataLoader` of PyTorch, not of a class derived from it."""
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and type(source) is data.DataLoader
+
+
+def _with_workers(given: EchoLoader, count: int) -> EchoLoader:
+    """Return a loader of the same source and options, with so many workers of pyecho or PyTorch.
+
+    Raises `ConfigError` if the source has no items by index.
+    """
+    source = given._source.object
+    if not _is_data_loader(source):
+        return given._variant(source=source, num_workers=count)
+    if source._dataset_kind != 0:
+        raise ConfigError("a dataset without items by index shares out its work itself")
+    loader = copy.copy(source)
+    loader.num_workers, loader._iterator = count, None
+    loader.prefetch_factor = loader.prefetch_factor or 2
+    return given._variant(source=loader)

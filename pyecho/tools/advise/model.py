@@ -20,6 +20,11 @@ class Prediction:
     seconds: float
     """Time for `Advice.steps` steps."""
 
+    @property
+    def busy_share(self) -> float:
+        """Share of the time in which the accelerator works; 1 without a step function."""
+        return 1 - (self.idle_share or 0)
+
 
 @dataclass(frozen=True)
 class Advice:
@@ -84,7 +89,7 @@ def advice_on(times: Times, factor: float, steps: int, facts: Facts) -> Advice:
         limit=limit,
         facts=facts,
         remedies=remedies(times, factor, limit, facts),
-        predictions=tuple(_prediction(times, each, steps) for each in FACTORS),
+        predictions=tuple(_prediction(times, at, steps) for at in FACTORS),
     )
 
 

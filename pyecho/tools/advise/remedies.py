@@ -15,7 +15,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from pyecho.tools.advise.times import SLACK, Times
-from pyecho.worth.estimate import MOST_FACTOR, PUBLISHED_USES, least_best
+from pyecho.worth.estimate import MOST_FACTOR, PUBLISHED_USES, Best, least_best
 
 MOST_DOUBLINGS = 3
 """Workers are foretold up to eight times the number that was measured."""
@@ -64,8 +64,8 @@ class Facts:
         """Return the learning per second, in fresh batches."""
         return self.learned(factor) / (factor * times.period(factor))
 
-    def best(self, times: Times) -> tuple[float, float]:
-        """Return the least factor with the most learning per second, and this."""
+    def best(self, times: Times) -> Best:
+        """Return the least factor with the most learning per second."""
         most = MOST_FACTOR if times.serial else times.ratio
         return least_best(lambda factor: self.speed(times, factor), most)
 
@@ -99,21 +99,24 @@ def remedies(times: Times, factor: float, limit: str, facts: Facts) -> tuple[Rem
     if not times.downstream and limit == "source" and not times.serial:
         reason = "the time of a step decides which factor fills the accelerator"
         return (Remedy("step", "Pass a step function", 1.0, reason, factor),)
-    left = [each for each in _changes(times, factor, limit, facts) if each.gain > SLACK]
+    left = [change for change in _changes(times, factor, limit, facts) if change.gain > SLACK]
     ranked: list[Remedy] = []
     while left:
-        best = max(each.gain for each in left)
-        equal = [each for each in left if each.gain * SLACK >= best]
-        ranked += sorted(
-            equal, key=lambda each: (each.factor > SLACK, get_args(Kind).index(each.kind))
-        )
-        left = [each for each in left if each.gain * SLACK < best]
+        best = max(change.gain for change in left)
+        equal = [change for change in left if change.gain * SLACK >= best]
+        left = [change for change in left if change.gain * SLACK < best]
+        ranked += sorted(equal, key=_effort)
     return tuple(ranked) or (_no_change(times, factor, limit, facts),)
+
+
+def _effort(change: Remedy) -> tuple[bool, int]:
+    """Return what orders changes that gain as much."""
+    return change.factor > SLACK, get_args(Kind).index(change.kind)
 
 
 def _no_change(times: Times, factor: float, limit: str, facts: Facts) -> Remedy:
     """Return what is left to say where no change gains."""
-    best, _ = facts.best(times)
+    best = facts.best(times).factor
     if factor > SLACK * best and not times.serial:
         reason = "it takes as many steps per second, with more fresh examples"
         return Remedy("echo", f"Lower factor to {best:.1f}", 1.0, reason, best)
@@ -130,14 +133,14 @@ def _changes(times: Times, factor: float, limit: str, facts: Facts) -> Iterator[
     parts = times.parts(factor)
     rest = max(value for name, value in parts.items() if name != limit)
     if times.serial:
-        best, speed = facts.best(replace(times, serial=False))
+        best = facts.best(replace(times, serial=False))
         yield Remedy(
             "threads",
             "Leave out threads=0, so that the source is read meanwhile",
-            speed / now,
+            best.speed / now,
             f"{_ms(times.upstream / factor)} of the source and {_ms(times.cycle)} of the rest of a "
             "batch add up",
-            best,
+            best.factor,
         )
         return
     gain = parts[limit] / rest if rest else 1.0
@@ -192,17 +195,17 @@ def _workers(times: Times, now: float, facts: Facts) -> Iterator[Remedy]:
     count = few
     while count < most and upstream(count) > SLACK * times.cycle:
         count = min(2 * count, most)
-    factor, speed = facts.best(replace(times, upstream=upstream(count)))
-    if factor > SLACK and speed < SLACK * facts.best(times)[1]:
+    best = facts.best(replace(times, upstream=upstream(count)))
+    if best.factor > SLACK and best.speed < SLACK * facts.best(times).speed:
         return  # echoing alone does as much
-    echoed = f" and factor={factor:.1f}" if factor > SLACK else ""
+    echoed = f" and factor={best.factor:.1f}" if best.factor > SLACK else ""
     why = f"of {facts.cores} cores" if computes else "and the source waits more than it computes"
     yield Remedy(
         "workers",
         f"Use num_workers={count} of the {facts.workers_of}{echoed}",
-        speed / now,
+        best.speed / now,
         f"{more} are {slow / fast:.1f} times as fast as {few}, {why}",
-        factor,
+        best.factor,
     )
 
 
