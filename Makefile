@@ -33,7 +33,7 @@ NO_ASLR := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(u
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test check faults fuzz nightly test-cpp test-cpp-rest test-python test-cuda test-cuda-all test-wheel test-aarch64 examples ecosystem wheels docs \
+.PHONY: help demo test check faults fuzz nightly test-cpp test-cpp-rest test-python test-benchmarks test-cuda test-cuda-all test-wheel test-aarch64 examples ecosystem wheels docs \
   sanitize lint style tidy format bench peers paper paper-full clean gtest
 .DELETE_ON_ERROR:
 
@@ -60,6 +60,9 @@ test-cpp: gtest .venv/tools.stamp ## Build and run the C++ tests
 test-cpp-rest: gtest .venv/tools.stamp ## Build and run the C++ tests that make sanitize leaves out
 	$(call build_cpp,default,,--target pyecho_core_models pyecho_capi_later_tests)
 	$(WITH_TOOLS) ctest --preset default --label-regex "models|later"
+
+test-benchmarks: .venv/test.stamp ## Run each script of benchmarks/ in its short form
+	$(PYTEST) -m stress tests/benchmarks
 
 test-cuda: .venv-cuda/ready.stamp ## Run tests/gpu without a GPU, on two emulated devices with PyTorch's CUDA build (1.4 GB)
 	$(call test_cuda,devices=2 delay_us=1500,$(CUDA_TESTS))
