@@ -21,10 +21,10 @@ BIN := .venv/bin
 WITH_TOOLS := PATH="$(CURDIR)/$(BIN):$$PATH"
 PACKAGE_SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc include pyecho benchmarks/cpp/races -not -path '*__pycache__*')
 CUDA_BIN := .venv-cuda/bin
-CUDA_TESTS := tests/gpu $(patsubst %,tests/device/test_%.py,augment epochs same_output sources)
+CUDA_TESTS := tests/gpu tests/device/test_epochs.py tests/device/test_sources.py
 CUDA_VIOLATIONS := $(CURDIR)/.venv-cuda/violations
 CPP_FILES := $(shell find csrc include examples tests/cpp tools/cuda_emulator benchmarks -name '*.hpp' -o -name '*.cpp' -o -name '*.h' -o -name '*.c')
-RAW_TESTS := tests/core $(patsubst %,tests/loaders/test_%.py,epochs limits model nested stats) tests/state/test_hostile.py
+RAW_TESTS := tests/core $(patsubst %,tests/loaders/test_%.py,epochs limits model nested stats) tests/state/test_buffer.py
 TIDY := $(BIN)/python $(BIN)/run-clang-tidy.py -p build/tidy -quiet -hide-progress -clang-tidy-binary $(BIN)/clang-tidy
 # Tests often wait, so three workers keep two cores busy.
 PYTEST := $(BIN)/pytest --numprocesses $(shell expr \( $$(nproc 2>/dev/null || sysctl -n hw.ncpu) \* 3 + 1 \) / 2) --maxprocesses 8 --dist worksteal
@@ -69,7 +69,7 @@ test-cuda: .venv-cuda/ready.stamp ## Run tests/gpu without a GPU, on two emulate
 
 test-cuda-all: test-cuda ## The same, also on one device, and the tests of the emulator and of failing devices
 	$(call test_cuda,devices=1,tests/emulated)
-	$(call test_cuda,devices=1,$(CUDA_TESTS) tests/device/test_states.py)
+	$(call test_cuda,devices=1,$(CUDA_TESTS) $(patsubst %,tests/device/test_%.py,augment same_output states))
 
 faults: gtest .venv/test.stamp ## Put each fault of tests/faults.toml into a copy, and tell which of them the tests find (Python 3.11 or newer)
 	$(WITH_TOOLS) $(BIN)/python -P tests/faults.py $(FAULTS)

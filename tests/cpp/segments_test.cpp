@@ -36,7 +36,7 @@ struct World {
   std::uint64_t uses = kUnknown;      // of a pass, of each stream
   bool known = false;                 // the number of items
   std::uint64_t steps = 0;            // batches of an iteration
-  std::uint64_t segment_uses = 10;  // 0: the run has no joints
+  std::uint64_t segment_uses = 10;    // 0: the run has no joints
 };
 
 // The uses that a rank has drawn, and the position after each batch.

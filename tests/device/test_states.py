@@ -78,18 +78,19 @@ SOURCES = {
 }
 
 
-@pytest.mark.parametrize("options", OPTIONS)
+CASES = [
+    (way, source)
+    for way, source in itertools.product(WAYS, SOURCES)
+    if source != "made there" or "batch_size" not in WAYS[way]
+]
+
+
 @pytest.mark.parametrize(
-    ("way", "source"),
-    [
-        (way, source)
-        for way, source in itertools.product(WAYS, SOURCES)
-        if source != "made there" or "batch_size" not in WAYS[way]
-    ],
+    ("case", "options"), [*zip(CASES, itertools.cycle(OPTIONS), strict=False)], ids=str
 )
-def test_states_of_states_go_on(device, way, options, source):
+def test_states_of_states_go_on(device, case, options):
     """After a batch or an end: load, next, state, load, next, ... over two epochs."""
-    more, on_device = OPTIONS[options]
+    (way, source), (more, on_device) = case, OPTIONS[options]
     arguments = {"with_info": True} | WAYS[way] | more
     arguments["device"] = Device("cuda:0", echo=arguments.pop("echo", False), **on_device)
 

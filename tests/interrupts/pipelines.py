@@ -208,6 +208,12 @@ PIPELINES: list[tuple[str, dict[str, Any]]] = [
     ("nested loader", CONSUMER | {"unbatch": True, "steps_per_epoch": 9}),
 ]
 """Of each pipeline its source, and the options of its loader."""
+NOT_IN_THE_MACHINE = [
+    number
+    for number, (source, options) in enumerate(PIPELINES)
+    if source in ("array of several chunks", "memmap", "native", "nested loader")
+    or options.keys() & {"progress", "num_workers", "sampler", "augment_example"}
+]
 
 
 def name_of(pipeline: tuple[str, dict[str, Any]]) -> str:
