@@ -69,7 +69,7 @@ test-cuda: .venv-cuda/ready.stamp ## Run tests/gpu without a GPU, on two emulate
 
 test-cuda-all: test-cuda ## The same, also on one device, and the tests of the emulator and of failing devices
 	$(call test_cuda,devices=1,tests/emulated)
-	$(call test_cuda,devices=1,$(CUDA_TESTS) $(patsubst %,tests/device/test_%.py,augment same_output states))
+	$(call test_cuda,devices=1,$(CUDA_TESTS) tests/device/test_augment.py tests/device/test_same_output.py)
 
 faults: gtest .venv/test.stamp ## Put each fault of tests/faults.toml into a copy, and tell which of them the tests find (Python 3.11 or newer)
 	$(WITH_TOOLS) $(BIN)/python -P tests/faults.py $(FAULTS)
