@@ -119,11 +119,6 @@ def test_wrong_arguments(arguments, message):
         pyecho.Adaptive(**arguments)
 
 
-def test_pool_that_cannot_hold_a_batch_is_an_error():
-    with pytest.raises(pyecho.ConfigError, match=r"batch of 4, but shuffle_buffer = 3"):
-        pyecho.EchoLoader([1], pyecho.Adaptive(2), batch_size=4, shuffle_buffer=3)
-
-
 def test_length_is_unknown():
     with pytest.raises(TypeError, match="depends on the source's speed; to fix it, pass steps"):
         len(pyecho.EchoLoader([1], pyecho.Adaptive(2)))
