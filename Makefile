@@ -21,10 +21,10 @@ BIN := .venv/bin
 WITH_TOOLS := PATH="$(CURDIR)/$(BIN):$$PATH"
 PACKAGE_SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc include pyecho benchmarks/cpp/races -not -path '*__pycache__*')
 CUDA_BIN := .venv-cuda/bin
-CUDA_TESTS := tests/gpu $(patsubst %,tests/device/test_%.py,augment epochs same_output sources)
+CUDA_TESTS := tests/gpu tests/device/test_epochs.py tests/device/test_sources.py
 CUDA_VIOLATIONS := $(CURDIR)/.venv-cuda/violations
 CPP_FILES := $(shell find csrc include examples tests/cpp tools/cuda_emulator benchmarks -name '*.hpp' -o -name '*.cpp' -o -name '*.h' -o -name '*.c')
-RAW_TESTS := tests/core $(patsubst %,tests/loaders/test_%.py,epochs limits model nested stats) tests/state/test_hostile.py
+RAW_TESTS := tests/core $(patsubst %,tests/loaders/test_%.py,epochs limits model nested stats) tests/state/test_buffer.py
 TIDY := $(BIN)/python $(BIN)/run-clang-tidy.py -p build/tidy -quiet -hide-progress -clang-tidy-binary $(BIN)/clang-tidy
 # Tests often wait, so three workers keep two cores busy.
 PYTEST := $(BIN)/pytest --numprocesses $(shell expr \( $$(nproc 2>/dev/null || sysctl -n hw.ncpu) \* 3 + 1 \) / 2) --maxprocesses 8 --dist worksteal
@@ -33,7 +33,7 @@ NO_ASLR := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(u
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test check faults fuzz nightly test-cpp test-cpp-rest test-python test-cuda test-cuda-all test-wheel test-aarch64 examples ecosystem wheels docs \
+.PHONY: help demo test check faults fuzz nightly test-cpp test-cpp-rest test-python test-benchmarks test-cuda test-cuda-all test-wheel test-aarch64 examples ecosystem wheels docs \
   sanitize lint style tidy format bench peers paper paper-full clean gtest
 .DELETE_ON_ERROR:
 
@@ -61,12 +61,15 @@ test-cpp-rest: gtest .venv/tools.stamp ## Build and run the C++ tests that make 
 	$(call build_cpp,default,,--target pyecho_core_models pyecho_capi_later_tests)
 	$(WITH_TOOLS) ctest --preset default --label-regex "models|later"
 
+test-benchmarks: .venv/test.stamp ## Run each script of benchmarks/ in its short form
+	$(PYTEST) -m stress tests/benchmarks
+
 test-cuda: .venv-cuda/ready.stamp ## Run tests/gpu without a GPU, on two emulated devices with PyTorch's CUDA build (1.4 GB)
 	$(call test_cuda,devices=2 delay_us=1500,$(CUDA_TESTS))
 
 test-cuda-all: test-cuda ## The same, also on one device, and the tests of the emulator and of failing devices
 	$(call test_cuda,devices=1,tests/emulated)
-	$(call test_cuda,devices=1,$(CUDA_TESTS) tests/device/test_states.py)
+	$(call test_cuda,devices=1,$(CUDA_TESTS) tests/device/test_augment.py tests/device/test_same_output.py)
 
 faults: gtest .venv/test.stamp ## Put each fault of tests/faults.toml into a copy, and tell which of them the tests find (Python 3.11 or newer)
 	$(WITH_TOOLS) $(BIN)/python -P tests/faults.py $(FAULTS)

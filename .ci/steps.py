@@ -28,10 +28,12 @@ STEPS = {  # name: command, and the step before it; in the order in which they b
     # Half a gigabyte that cannot be had everywhere.
     "cuda": ("if make .venv-cuda/torch.stamp; then make test-cuda; fi", "package"),
     "wheel": ("make test-wheel WHEEL=$(echo build/wheel/*.whl)", "package"),
+    "benchmarks": ("make test-benchmarks", "tools"),
     "demo": ("make demo DEMO_ARGS='--factors 1,3 --seeds 1'", "tools"),
 }
 ONLY_IF_CHANGED = {  # make nightly runs these in any case
     "tidy": ["csrc", "include", "benchmarks/cpp"],
+    "benchmarks": ["benchmarks", "pyecho/bench", "tests/benchmarks"],
     "cuda": ["csrc", "pyecho", "tests/gpu", "tests/device", "tools/cuda_emulator"],
 }
 

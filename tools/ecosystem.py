@@ -4,8 +4,8 @@
 
 For each requirements/NAME.txt below tests/ecosystem and tests/frameworks, makes the environment
 .venv-ecosystem/NAME with these packages and the wheel, and runs test_NAME*.py beside the
-folder there, or the script for NAME in docs/. A table at the end names the versions;
-the status is 1 if any of them failed.
+folder there, or the script for NAME in examples/libraries, or what is called NAME in
+test_libraries.py. A table at the end names the versions; the status is 1 if any of them failed.
 """
 
 from __future__ import annotations
@@ -72,12 +72,16 @@ def tested(name: str, requirements: Path, wheel: Path) -> Outcome:
         report = folder / "report.xml"
         report.unlink(missing_ok=True)
         tests = [*requirements.parents[1].glob(f"test_{name}*.py")]
+        if not tests:
+            is_script = (ROOT / "examples" / "libraries" / f"with_{name}.py").exists()
+            file, chosen = ("scripts", f"[{name}]") if is_script else ("libraries", name)
+            tests = [requirements.parents[1] / f"test_{file}.py", "-k", chosen]
         command = [
             folder / "bin" / "pytest",
             "--quiet",
             "--timeout=600",
             f"--junitxml={report}",
-            *(tests or [requirements.parents[1] / "test_scripts.py", "-k", f"[{name}]"]),
+            *tests,
         ]
         subprocess.run(command, cwd=ROOT, timeout=MOST_SECONDS, check=False)
         result = counted(report)

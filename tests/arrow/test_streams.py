@@ -1,7 +1,6 @@
 """Makers of Arrow streams, record batches, damaged data, and a machine without pyarrow."""
 
 import gc
-import pickle
 import subprocess
 import sys
 
@@ -65,22 +64,6 @@ def test_streams_are_read_anew_in_every_epoch(kind, batch_size, tmp_path):
     loader = pyecho.EchoLoader(STREAMS[kind](tmp_path), 2, batch_size=batch_size)
     for _ in range(3):
         assert sorted(numbers(loader)) == repeated(range(ROWS))
-
-
-@streams
-@pytest.mark.parametrize("payload", [False, True])
-@pytest.mark.parametrize("batch_size", [None, 8])
-def test_streams_go_on_from_a_state(kind, payload, batch_size, tmp_path):
-    def loader():
-        return pyecho.EchoLoader(STREAMS[kind](tmp_path), 2, batch_size=batch_size, seed=1)
-
-    whole = [batch["x"].tolist() for batch in loader()]
-    first = loader()
-    batches = iter(first)
-    taken = [next(batches)["x"].tolist() for _ in range(len(whole) // 2)]
-    second = loader()
-    second.load_state_dict(pickle.loads(pickle.dumps(first.state_dict(payload=payload))))
-    assert taken + [batch["x"].tolist() for batch in second] == whole
 
 
 @streams

@@ -1,4 +1,4 @@
-"""The scripts of benchmarks/ in their short forms."""
+"""The scripts of benchmarks/ in their short forms: a step of .ci/run if these have changed."""
 
 import json
 import os
@@ -28,7 +28,7 @@ SCRIPTS = {  # what they need, and with which options they are short
     "weight_decay": ("torch", ""),
     "workers": ("torch", ""),
 }
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.stress
 
 
 def run(*command, folder, status=(0,)):

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <limits>
-#include <set>
 #include <stdexcept>
 #include <vector>
 
@@ -98,71 +97,21 @@ TEST(Plan, what_cannot_be_is_refused) {
   }
 }
 
-// ---------------------------------------------------------------- every configuration
-
-struct Run {
-  PlanConfig config;
-  Passes passes;
-  std::uint32_t rows;
-};
-
-std::vector<Run> runs() {
-  std::vector<Run> all;
-  for (const std::uint32_t rows : {1U, 2U, 8U}) {
-    for (const std::uint32_t capacity : {1U, 2U, 3U, 10U, 64U}) {
-      for (const double factor : {1.0, 1.25, 2.0, 3.75, 9.0}) {
-        for (const Passes& passes : {Passes{0}, {1}, {5}, {200}, {30, 0, 0, 40, 1}, {1, 1, 1, 1, 1, 1}, {0, 70, 0}}) {
-          for (const bool unique : {false, true}) {
-            for (const std::uint64_t iteration_uses : {0U, 12U}) {
-              all.push_back({{.capacity = capacity,
-                              .slots = capacity + 1 + rows,
-                              .factor = factor,
-                              .seed = rows,
-                              .unique_in_batch = unique,
-                              .iteration_uses = iteration_uses * rows},
-                             passes,
-                             rows});
-            }
-          }
-        }
-      }
-    }
+TEST(Plan, streams_that_cannot_have_equal_shares_are_refused) {
+  EXPECT_THROW(Plan({.capacity = 2, .slots = 2, .streams = 3}), std::invalid_argument);
+  EXPECT_THROW(Plan({.capacity = 4, .slots = 4, .iteration_uses = 3, .streams = 2}), std::invalid_argument);
+  EXPECT_THROW(Plan({.capacity = 4, .slots = 4, .streams = 2, .min_uses = 1}), std::invalid_argument);
+  EXPECT_THROW(Plan({.capacity = 4, .slots = 4, .unique_in_batch = true, .streams = 2, .batch_size = 8}),
+               std::invalid_argument);
+  Plan plan({.capacity = 1000, .slots = 1000, .streams = 2});
+  constexpr std::uint64_t kTooMany = std::uint64_t{1} << 33;
+  for (const Extent& extent :
+       {Extent{.items = 4, .uses = 9}, Extent{.items = 1, .uses = 8}, Extent{.items = 0, .uses = 0}, Extent{.uses = 8},
+        Extent{.items = 6, .uses = 4}, Extent{.items = 2, .uses = kTooMany}, Extent{.items = 8, .uses = kTooMany}}) {
+    EXPECT_THROW(plan.begin(0, extent), std::invalid_argument) << extent.items << ' ' << extent.uses;
   }
-  return all;
-}
-
-std::size_t uses_in(const Batches& batches) {
-  return std::accumulate(batches.begin(), batches.end(), std::size_t{0},
-                         [](std::size_t sum, const auto& batch) { return sum + batch.size(); });
-}
-
-TEST(Plan, every_use_comes_once_in_its_iteration_and_how_it_is_fed_does_not_show) {
-  for (const auto& [config, passes, rows] : runs()) {
-    const Iterations iterations = run_plan(config, passes, rows);
-    expect_exact(iterations, config.factor, passes);
-    ASSERT_EQ(run_plan(config, passes, rows, 5), iterations);
-    if (config.iteration_uses == 0) {
-      ASSERT_EQ(iterations.size(), passes.size());
-    }
-    for (std::size_t number = 0; number < iterations.size(); ++number) {
-      const Batches& batches = iterations[number];
-      if (config.iteration_uses == 0) {
-        ASSERT_EQ(uses_in(batches), uses_of(config.factor, passes[number]));
-      } else if (number + 1 < iterations.size()) {
-        ASSERT_EQ(uses_in(batches), config.iteration_uses);
-      } else {
-        ASSERT_TRUE(number == 0 || !batches.empty());  // the one before it would have been the last
-      }
-      for (std::size_t at = 0; at < batches.size(); ++at) {
-        std::set<std::uint64_t> items;
-        for (const Emission& emission : batches[at]) {
-          items.insert(emission.item);
-        }
-        ASSERT_TRUE(!config.unique_in_batch || items.size() == batches[at].size());
-        ASSERT_TRUE(batches[at].size() == rows || at + 1 == batches.size() || config.unique_in_batch);
-      }
-    }
-  }
+  plan.begin(0, {.items = 2, .uses = 1'000'000});  // a pool larger than a pass needs room for a pass only
+  EXPECT_THROW(Plan({.min_uses = 1}).begin(0, {.items = 2, .uses = 8}), std::invalid_argument);
 }
 
 }  // namespace

@@ -127,7 +127,7 @@ TEST(SlotPool, the_planner_waits_for_so_many_items_or_until_there_may_be_news) {
   }
 }
 
-TEST(SlotPool, producers_sleep_until_a_group_of_slots_is_announced) {
+TEST(SlotPool, a_producer_is_woken_by_a_group_of_slots_and_by_hand) {
   SlotPool pool(8, 12);  // in groups of 3
   std::vector<Reservation> all(8);
   std::uint32_t count = 0;

@@ -8,7 +8,7 @@ from host_device import HostUploader, as_the_device  # noqa: E402
 
 from pyecho.device.pipeline import device_augmentation  # noqa: E402
 
-ON_ANY_DEVICE = ("test_augment", "test_epochs", "test_same_output", "test_sources", "test_states")
+ON_ANY_DEVICE = ("test_augment", "test_epochs", "test_same_output", "test_sources")
 
 
 @pytest.fixture

@@ -3,31 +3,21 @@
 On a machine with a CUDA device, these tests use it.
 """
 
+import copy
 import warnings
+from itertools import islice
 
 import numpy as np
 import pytest
 import torch
-from host_device import ECHOING, plain
+from host_device import ECHOING, plain, there
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import pyecho.torch
 from pyecho.torch import Device
 
 FLOAT8 = [getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, name)]
-
-
-@pytest.fixture
-def assert_same(device):
-    """Checks two epochs on a device against those without one; returns both loaders' stats."""
-
-    def check(source, echo=False, **arguments):
-        on_host = pyecho.torch.EchoLoader(source, **arguments)
-        on_device = pyecho.torch.EchoLoader(source, **arguments, device=Device("cuda:0", echo=echo))
-        for _ in range(2):
-            assert plain(on_device) == plain(on_host)
-        return on_device.stats(), on_host.stats()
-
-    return check
 
 
 def example(number):
@@ -54,75 +44,127 @@ def example(number):
     return leaves
 
 
+class Source:
+    """Can be read again; items are made on the device if that is their place."""
+
+    items = 11
+
+    def __init__(self, make):
+        self.make = make
+
+    def __iter__(self):
+        return map(self.make, range(self.items))
+
+
+class Stateful(Source):
+    """Goes on by a state of its own."""
+
+    taken = 0
+
+    def __iter__(self):
+        while self.taken < self.items:
+            self.taken += 1
+            yield self.make(self.taken - 1)
+        self.taken = 0
+
+    def state_dict(self):
+        return {"taken": self.taken}
+
+    def load_state_dict(self, state):
+        self.taken = state["taken"]
+
+
+def rows(number):
+    """A batch of none to three examples."""
+    count = (number + 2) % 4
+    return {"image": torch.full((count, 3), float(number)), "name": [f"{number}"] * count}
+
+
+def tensors(number):
+    half = torch.full((2,), number, dtype=torch.bfloat16)
+    return {"image": torch.full((3,), float(number)), "half": half, "name": f"number {number}"}
+
+
+def made_there(number):
+    return {"image": there(torch.full((3,), float(number))), "name": f"number {number}"}
+
+
 def add_noise(batch, rng):
     return {**batch, "image": batch["image"] + rng.random() + torch.rand(batch["image"].shape)}
 
 
-EXAMPLES = {
-    "each once": {"factor": 1, "shuffle_buffer": 0},
-    "by default": {"factor": 3},
-    "a fraction": {"factor": 2.5, "shuffle_buffer": 10, "with_info": True},
-    "whole batches": {"factor": 4, "shuffle_buffer": 7, "drop_last": True},
-    "unique": {"factor": 3, "shuffle_buffer": 20, "unique_in_batch": True, "with_info": True},
-    "unique, whole": {
-        "factor": 3,
-        "shuffle_buffer": 8,
-        "unique_in_batch": True,
-        "drop_last": True,
-    },
-    "a pool for all": {"factor": 2, "shuffle_buffer": 1000},
-    "many uses": {"factor": 9, "shuffle_buffer": 3, "batch_size": 5},
-    "batches of one": {"factor": 2, "shuffle_buffer": 4, "batch_size": 1},
-    "passes that flow": {"factor": 2.5, "shuffle_buffer": 30, "epochs": 2, "with_info": True},
-    "steps": {"factor": 2, "shuffle_buffer": 30, "steps_per_epoch": 20},
-}
+def add_noise_there(batch, rng):
+    return {**batch, "noise": torch.rand(3, generator=rng, device=rng.device)}
 
 
-@pytest.mark.parametrize("echo", [False, True])
-@pytest.mark.parametrize("arguments", EXAMPLES.values(), ids=EXAMPLES)
-def test_example_echoing(assert_same, arguments, echo):
-    source = [example(number) for number in range(23)]
-    arguments = {"batch_size": 8, "seed": 3} | arguments
-    stats, expected = assert_same(source, echo, **arguments)
-    assert (stats.emitted, stats.batches) == (expected.emitted, expected.batches)
-    if "steps_per_epoch" not in arguments:  # else what is read ahead counts
-        assert stats.fresh == expected.fresh == 2 * 23
+@st.composite
+def cases(draw):
+    """Return the kind of source, what makes its items, options of the loader and of the device."""
+    batch_size = draw(st.sampled_from([4, None, 1, 8]))
+    options = {"batch_size": batch_size, "seed": draw(st.integers(0, 3))}
+    options["factor"] = draw(st.sampled_from([1, 2, 2.5, 9]))
+    options["shuffle_buffer"] = draw(st.sampled_from([0, 3, 10, 1000]))
+    options["with_info"] = draw(st.booleans())
+    options |= draw(st.sampled_from([{}, {"epochs": 2}, {"steps_per_epoch": 9}]))
+    kind = draw(st.sampled_from([Source, Stateful]))
+    on_device = draw(st.sampled_from([{}, {"augment": add_noise_there}, {"dtype": torch.float64}]))
+    if batch_size is None:
+        makes = [tensors, made_there]
+    else:
+        makes = [example, rows]
+        on_device = on_device | {"echo": draw(st.booleans())}
+        options["drop_last"] = draw(st.booleans())
+        fits = options["shuffle_buffer"] >= batch_size
+        options["unique_in_batch"] = fits and draw(st.booleans())
+    make = draw(st.sampled_from(makes))
+    options["unbatch"] = make is rows
+    if make is not made_there and not on_device.get("echo") and draw(st.booleans()):
+        options |= {"augment": add_noise, "augment_workers": draw(st.integers(1, 3))}
+    return kind, make, options, on_device
 
 
-@pytest.mark.parametrize("echo", [False, True])
-@pytest.mark.parametrize("sizes", [[4, 4, 4], [7, 1, 13], [1] * 9, [4, 1, 0, 9, 6]])
-def test_unbatched(assert_same, echo, sizes):
-    starts = np.cumsum([0, *sizes])
-    source = [
-        (torch.arange(start, start + size), torch.randn(size, 6), [f"{start}"] * size)
-        for start, size in zip(starts, sizes, strict=False)
-    ]
-    arguments = {"factor": 3, "batch_size": 4, "unbatch": True, "shuffle_buffer": 5}
-    assert_same(source, echo, **arguments)
+@pytest.mark.slow
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cases(), st.lists(st.integers(0, 9), min_size=1, max_size=4), st.booleans())
+def test_batches_are_those_without_a_device_also_after_states(device, case, stops, payload):
+    kind, make, options, on_device = case
+
+    def new_loader(device):
+        return pyecho.torch.EchoLoader(kind(make), **options, device=device)
+
+    def new_one():
+        return new_loader(Device("cuda:0", **on_device))
+
+    def take(loader, count):
+        taken = []
+        while len(taken) < count:
+            taken += plain(islice(loader, count - len(taken)))
+        return taken
+
+    with new_one() as loader:
+        whole = plain(loader) + plain(loader)
+    if make is not made_there and not on_device.keys() & {"augment", "dtype"}:
+        with new_loader(None) as loader:
+            assert plain(loader) + plain(loader) == whole
+    loader, taken = new_one(), []
+    for count in stops:
+        taken += take(loader, min(count, len(whole) - len(taken)))
+        state = loader.state_dict(payload=payload or kind is Stateful)
+        loader.close()
+        loader = new_one()
+        loader.load_state_dict(copy.deepcopy(state))
+    taken += take(loader, len(whole) - len(taken))
+    loader.close()
+    assert taken == whole
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [{}, {"shuffle_buffer": 4}, {"copy": True}, {"with_info": True}, {"epochs": 2}],
-    ids=str,
-)
-def test_batch_echoing(assert_same, arguments):
-    source = [{"x": torch.randn(6, 2), "tag": str(n)} for n in range(7)]
-    assert_same(source, factor=3, **arguments)
-
-
-@pytest.mark.parametrize("batch_size", [None, 4])
-@pytest.mark.parametrize("workers", [1, 3])
-def test_augmented_batches(assert_same, batch_size, workers):
-    source = [{"image": torch.randn(3, 4), "name": str(number)} for number in range(40)]
-    augmented = {"augment": add_noise, "augment_workers": workers}
-    assert_same(source, factor=2, batch_size=batch_size, **augmented)
-
-
-def test_collated_batches(assert_same):
+def test_collated_batches(device):
     source = [torch.full((n % 5,), float(n)) for n in range(30)]
-    collate = torch.nn.utils.rnn.pad_sequence
-    assert_same(source, factor=2, batch_size=4, collate_fn=collate)
+    options = {"batch_size": 4, "collate_fn": torch.nn.utils.rnn.pad_sequence}
+    here, there = (
+        pyecho.torch.EchoLoader(source, 2, **options, device=device) for device in (None, "cuda:0")
+    )
+    assert plain(there) == plain(here)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,5 @@
 """Lightning Fabric: shards, setup_dataloaders, save and load. Needs requirements/lightning.txt."""
 
-import runpy
-from pathlib import Path
-
 import pytest
 import torch
 from ranks import run_ranks
@@ -16,8 +13,6 @@ except ImportError:
 from pyecho.torch import EchoLoader
 
 pytestmark = pytest.mark.filterwarnings("default")
-
-EXAMPLE = Path(__file__).parents[2] / "examples/frameworks/train_fabric.py"
 
 
 def make_loader():
@@ -35,25 +30,6 @@ def test_setup_dataloaders_takes_the_dataset_of_a_loader():
     assert len(loader) == len(expected)
     for _ in range(2):
         assert batches_of(loader) == batches_of(expected)
-
-
-def test_save_and_load_go_on_with_the_next_batch(tmp_path):
-    fabric = Fabric(accelerator="cpu")
-    loader = make_loader()
-    batches = iter(loader)
-    for _ in range(7):
-        next(batches)
-    fabric.save(tmp_path / "checkpoint", {"loader": loader})
-    rest = batches_of(batches)
-    resumed = make_loader()
-    fabric.load(tmp_path / "checkpoint", {"loader": resumed})
-    assert batches_of(resumed) == rest
-    assert batches_of(resumed) == batches_of(loader)
-
-
-def test_example_runs(tmp_path):
-    stats = runpy.run_path(str(EXAMPLE))["main"](str(tmp_path / "checkpoint"))
-    assert (stats.fresh, stats.emitted) == (2 * 96, 4 * 96)
 
 
 PROGRAM = """

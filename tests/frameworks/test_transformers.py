@@ -124,16 +124,6 @@ def test_stream_goes_on_with_the_next_batch_in_any_pass(tmp_path, dispatch):
         shutil.rmtree(tmp_path / "again")
 
 
-def test_checkpoint_found_is_the_last_one(tmp_path):
-    options = {"save_strategy": "steps", "save_steps": 4, "max_steps": 10}
-    whole = make_trainer(tmp_path, **options)
-    whole.train()
-    shutil.rmtree(tmp_path / "checkpoint-10")
-    resumed = make_trainer(tmp_path, **options)
-    resumed.train(resume_from_checkpoint=True)
-    assert resumed.model.seen == whole.model.seen[8:]
-
-
 def test_checkpoint_of_another_trainer_is_refused(tmp_path):
     trainer = make_trainer(tmp_path, save_strategy="steps", save_steps=4, max_steps=4)
     trainer.train()

@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import torch
 from interrupts import ended_by_alarm, taken_by
+from members import Unsized
 from native import Numbers
-from resuming import Stateful, StatefulIterators, plain
+from resuming import Indexed, Stateful, StatefulIterators, plain
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 from tqdm import tqdm
@@ -30,16 +31,6 @@ ITEMS = 40
 ROWS = np.arange(3 * ITEMS).reshape(ITEMS, 3)
 
 
-class Dataset:
-    """A map-style dataset."""
-
-    def __len__(self) -> int:
-        return ITEMS
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return {"x": ROWS[index], "y": index}
-
-
 class Sized(Sequence[int]):
     """A sequence that is no list."""
 
@@ -48,16 +39,6 @@ class Sized(Sequence[int]):
 
     def __getitem__(self, index: Any) -> Any:
         return range(ITEMS)[index]
-
-
-class Iterable:
-    """A source that can be read again, by an iterator that loses nothing."""
-
-    def __init__(self, items: Any) -> None:
-        self.items = items
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.items)
 
 
 class Counting:
@@ -115,10 +96,10 @@ SOURCES: dict[str, Callable[[], Any]] = {
     "tuple of arrays": lambda: (ROWS, np.arange(ITEMS)),
     "dict of columns": lambda: {"x": ROWS, "y": np.arange(ITEMS)},
     "Arrow table": lambda: pa.table({"x": range(ITEMS), "name": list(map(str, range(ITEMS)))}),
-    "map-style dataset": Dataset,
+    "map-style dataset": lambda: Indexed(ITEMS),
     "sequence": Sized,
-    "iterable": lambda: Iterable(range(ITEMS)),
-    "iterable of batches": lambda: Iterable(batches()),
+    "iterable": lambda: Unsized(range(ITEMS)),
+    "iterable of batches": lambda: Unsized(batches()),
     "iterator": lambda: iter(range(ITEMS)),
     "iterator in Python": Counting,
     "generator": Generating,
@@ -208,6 +189,12 @@ PIPELINES: list[tuple[str, dict[str, Any]]] = [
     ("nested loader", CONSUMER | {"unbatch": True, "steps_per_epoch": 9}),
 ]
 """Of each pipeline its source, and the options of its loader."""
+NOT_IN_THE_MACHINE = [
+    number
+    for number, (source, options) in enumerate(PIPELINES)
+    if source in ("array of several chunks", "memmap", "native", "nested loader")
+    or options.keys() & {"progress", "num_workers", "sampler", "augment_example"}
+]
 
 
 def name_of(pipeline: tuple[str, dict[str, Any]]) -> str:

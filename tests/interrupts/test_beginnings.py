@@ -50,15 +50,22 @@ def assert_no_more_than(before):
     assert found[1] <= files
 
 
-@pytest.mark.parametrize("taken_before", [None, 3, -1])
-@pytest.mark.parametrize("payload", [True, False])
-@pytest.mark.parametrize("pipeline", PIPELINES, ids=name_of)
-def test_epoch_begins_again_after_an_interrupt_at_any_point_of_its_beginning(
-    pipeline, payload, taken_before
-):
-    source = pipeline[0]
-    if not payload and (taken_before is None or source in WITH_ITEMS):
-        return
+BEFORE = [(None, True), (3, False), (-1, True), (3, True), (-1, False)]
+"""Batches taken before a state with or without items; None: no state."""
+
+
+def paired(many, few):
+    return zip(many, itertools.cycle(few), strict=False)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "before"),
+    [*(itertools.product if STRESS else paired)(PIPELINES, BEFORE)],
+    ids=lambda each: name_of(each) if isinstance(each[0], str) else str(each),
+)
+def test_epoch_begins_again_after_an_interrupt_at_any_point_of_its_beginning(pipeline, before):
+    source, (taken_before, payload) = pipeline[0], before
+    payload = payload or source in WITH_ITEMS
     read_again = source in ONE_SHOT and "threads" in pipeline[1] and taken_before is not None
 
     def begun(state, interrupts):
@@ -76,7 +83,7 @@ def test_epoch_begins_again_after_an_interrupt_at_any_point_of_its_beginning(
             others = (plain(each) for _ in range(epochs_of(source) - 1) for each in loader)
             return [*map(plain, taken), *map(plain, iterator), *others]
 
-    before, state = leftovers(), None
+    begun_with, state = leftovers(), None
     if taken_before is not None:
         with loader_of(*pipeline) as loader:
             batches = len(whole(PIPELINES.index(pipeline))[0])
@@ -99,7 +106,7 @@ def test_epoch_begins_again_after_an_interrupt_at_any_point_of_its_beginning(
         if kept is not None and kept["epoch"] == 0:  # the end was not reached
             assert epochs(*begun(kept, Interrupts())) == expected, at
     del loader, iterator
-    assert_no_more_than(before)
+    assert_no_more_than(begun_with)
 
 
 def test_state_after_an_interrupt_between_the_last_batch_and_the_end_is_the_next_epoch():

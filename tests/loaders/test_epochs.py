@@ -60,21 +60,6 @@ def test_later_iteration_ends_an_earlier_one_and_not_the_other_way_round(driver,
     assert first + flat(other) == epoch_of(1, factor=2)
 
 
-@drivers
-@pytest.mark.parametrize("taken", [1, 30])
-def test_epoch_that_was_left_counts_unless_set_epoch_says_otherwise(driver, taken):
-    loader = loader_of(driver, range(40), 2, **SHUFFLED)
-    list(itertools.islice(loader, taken))
-    assert flat(loader) == epoch_of(1, factor=2)
-    for _ in range(2):  # from another epoch, and from the same one
-        uses = iter(loader)
-        next(uses)
-        loader.set_epoch(0)
-        with pytest.raises(pyecho.Closed, match=r"set_epoch\(\) of this loader has ended"):
-            next(uses)
-    assert flat(loader) == epoch_of(0, factor=2)
-
-
 @pytest.mark.parametrize("epochs", [None, 3])
 @waiting_drivers
 def test_set_epoch_tells_every_pass_its_number(driver, epochs):
@@ -154,23 +139,6 @@ def test_loop_that_counts_to_the_length_ends_the_epoch(driver, options, kept, to
         assert next(iterators[-1], "end") == "end"
     if not options.get("steps_per_epoch"):
         assert counted.stats().fresh == 3 * 14, "every pass was read once"
-
-
-@waiting_drivers
-@levels
-def test_iteration_that_is_left_ends_the_flow_and_the_next_pass_is_whole(driver, batch_size):
-    source = Numbered(range(40))
-    loader = loader_of(driver, source, 3, batch_size=batch_size, epochs=3, **SHUFFLED)
-    flat(loader)
-    next(iter(loader))
-    begun = source.passes
-    emitted = flat(loader)
-    assert Counter(emitted) == dict.fromkeys(pass_of(begun), 3)
-    loader.set_epoch(0)
-    begun = source.passes
-    emitted = [item for _ in range(3) for item in flat(loader)]
-    expected = itertools.chain(*(pass_of(begun + number) for number in range(3)))
-    assert Counter(emitted) == dict.fromkeys(expected, 3)
 
 
 @waiting_drivers

@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from drivers import Iterated
 
 import pyecho
 import pyecho.torch
@@ -19,12 +20,19 @@ class Streamed(torch.utils.data.IterableDataset):
         return iter([1])
 
 
-@pytest.mark.parametrize(
-    "factor", [0, 0.99, -1, math.nan, math.inf, "2", None, [2], 1j, 10**400, 1e18, True], ids=str
-)
+WRONG_FACTORS = [
+    *[0, 0.99, -1, math.nan, math.inf, "2", None, [2], 1j, 10**400, 1e18, True, np.float32],
+    *[np.array([2, 3]), np.array([2]), np.True_, np.array(True), np.timedelta64(2, "D")],
+    *[np.timedelta64(2, "ns"), np.datetime64(2, "s"), np.complex64(2), np.str_("2")],
+    *[torch.tensor([2.0]), torch.tensor(True)],
+]
+
+
+@pytest.mark.parametrize("factor", WRONG_FACTORS, ids=str)
 def test_factor_is_a_number_of_at_least_one(factor):
     for make in (
         lambda: pyecho.EchoLoader([1], factor),
+        lambda: pyecho.torch.EchoLoader([1], factor),
         lambda: pyecho.EchoBuffer(NUMBER, batch_size=1, factor=factor),
     ):
         with pytest.raises(pyecho.ConfigError, match=r"factor must be a number .* and below.*got"):
@@ -36,7 +44,10 @@ def test_factor_auto_is_gone_and_the_error_says_what_there_is():
         pyecho.EchoLoader([1], "auto")
 
 
-@pytest.mark.parametrize("factor", [1.5, np.float32(1.5), Fraction(3, 2), Decimal("1.5")])
+@pytest.mark.parametrize(
+    "factor",
+    [1.5, np.float32(1.5), Fraction(3, 2), Decimal("1.5"), np.array(1.5), torch.tensor(1.5)],
+)
 def test_any_kind_of_number_will_do(factor):
     loader = pyecho.EchoLoader(range(2), factor, batch_size=np.int16(2), seed=np.uint64(3))
     assert [len(batch) for batch in loader] == [2, 1]
@@ -68,25 +79,6 @@ def test_whole_number_out_of_range_is_named_with_its_bounds(name, least):
 
 
 @pytest.mark.parametrize(
-    "factor",
-    [
-        *[np.array([2, 3]), np.array([2]), np.True_, np.array(True), np.timedelta64(2, "D")],
-        *[np.timedelta64(2, "ns"), np.datetime64(2, "s"), np.complex64(2), np.str_("2"), [2], None],
-        *[np.float32, torch.tensor([2.0]), torch.tensor(True), 2j, float("nan"), 0.5, 10**400],
-    ],
-)
-def test_factor_that_is_no_number_of_at_least_1_is_refused(factor):
-    for make in (pyecho.EchoLoader, pyecho.torch.EchoLoader):
-        with pytest.raises(pyecho.ConfigError, match="factor must be a number of at least 1"):
-            make([1], factor)
-
-
-@pytest.mark.parametrize("factor", [2, np.int8(2), np.float32(2), np.array(2), torch.tensor(2)])
-def test_factor_may_be_any_number(factor):
-    assert sorted(pyecho.EchoLoader([1, 2], factor)) == [1, 1, 2, 2]
-
-
-@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"shuffle_buffer": 2**28, "factor": 16}, "shuffle_buffer times factor must stay below"),
@@ -103,11 +95,18 @@ def test_factor_may_be_any_number(factor):
         ({"batch_size": 2, "collate_fn": "list"}, "collate_fn must be a function of a list"),
         ({"collate_fn": list}, "collate_fn makes batches of examples, so it needs a batch_size"),
         ({"collate_fn": list, "batch_size": 2, "unbatch": True}, "unbatch=True splits"),
+        ({"pad_last": True}, "needs a batch_size"),
+        ({"pad_last": True, "batch_size": 4, "drop_last": True}, "leaves the last batch out"),
+        ({"pad_last": True, "batch_size": 4, "factor": pyecho.Adaptive(4)}, "steps_per_epoch"),
+        ({"pad_last": True, "batch_size": 4, "unique_in_batch": True}, "steps_per_epoch"),
+        ({"pad_last": True, "batch_size": 4, "source": Iterated([1])}, "steps_per_epoch"),
+        ({"pad_last": True, "batch_size": 4, "source": iter([1])}, "steps_per_epoch"),
+        ({"batch_size": 4, "shuffle_buffer": 3, "factor": pyecho.Adaptive(2)}, "batch of 4, but"),
     ],
 )
 def test_options_that_are_wrong_or_do_not_go_together_are_named(arguments, message):
     with pytest.raises(pyecho.ConfigError, match=message):
-        pyecho.EchoLoader([1], **arguments)
+        pyecho.EchoLoader(**{"source": [1]} | arguments)
 
 
 @pytest.mark.parametrize("epoch", [-1, 1.5, "1", None])
@@ -156,51 +155,42 @@ def test_unknown_option_is_refused_with_a_hint(make, wrong, hint):
     assert hint in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("gone", "value", "instead"),
-    [
-        ("echo_on", "device", 'pass device=pyecho.torch.Device("cuda:0", echo=True)'),
-        ("device_dtype", torch.half, 'pass device=pyecho.torch.Device("cuda:0", dtype=...)'),
-        ("device_augment", max, 'pass device=pyecho.torch.Device("cuda:0", augment=...)'),
-        ("max_device_bytes", 9, 'pass device=pyecho.torch.Device("cuda:0", max_bytes=...)'),
-    ],
-)
-def test_an_option_that_is_gone_names_its_successor(gone, value, instead):
-    message = f"EchoLoader() got an unexpected keyword argument {gone!r}; {instead}"
-    for make, where in (
-        (pyecho.torch.EchoLoader, ""),
-        (pyecho.EchoLoader, " to pyecho.torch.EchoLoader"),
+def device_of(source, **options):
+    return pyecho.torch.Device("cuda:0", **options)
+
+
+GONE = {
+    "echo_on": 'pass device=pyecho.torch.Device("cuda:0", echo=True)',
+    "device_dtype": 'pass device=pyecho.torch.Device("cuda:0", dtype=...)',
+    "device_augment": 'pass device=pyecho.torch.Device("cuda:0", augment=...)',
+    "max_device_bytes": 'pass device=pyecho.torch.Device("cuda:0", max_bytes=...)',
+}
+
+
+@pytest.mark.parametrize("gone", GONE)
+def test_an_option_that_is_gone_names_its_successor(gone):
+    name = gone.removesuffix("_on").removeprefix("device_").replace("_device", "")
+    for make, shown, instead in (
+        (pyecho.torch.EchoLoader, "EchoLoader", GONE[gone]),
+        (pyecho.EchoLoader, "EchoLoader", f"{GONE[gone]} to pyecho.torch.EchoLoader"),
+        (device_of, "Device", f"it is called {name}="),
     ):
         with pytest.raises(TypeError) as raised:
-            make([1], **{gone: value})
-        assert str(raised.value) == message + where
+            make([1], **{gone: None})
+        message = f"{shown}() got an unexpected keyword argument {gone!r}; {instead}"
+        assert str(raised.value) == message
 
 
 @pytest.mark.parametrize(
     ("make", "gone"),
     [
         *[(pyecho.EchoLoader, "burst"), (pyecho.torch.EchoLoader, "leases")],
-        *[(buffer_of, "retries"), (buffer_of, "worth"), (pyecho.torch.Device, "capacity")],
+        *[(buffer_of, "retries"), (buffer_of, "worth"), (device_of, "capacity")],
     ],
 )
 def test_an_option_that_is_gone_names_no_successor_of_another_class(make, gone):
     with pytest.raises(TypeError, match=f"unexpected keyword argument '{gone}'; the options"):
         make([1], **{gone: 3})
-
-
-@pytest.mark.parametrize(
-    ("gone", "name"),
-    [
-        *[("echo_on", "echo"), ("device_dtype", "dtype"), ("device_augment", "augment")],
-        ("max_device_bytes", "max_bytes"),
-    ],
-)
-def test_device_names_the_successor_of_an_option_that_is_gone(gone, name):
-    with pytest.raises(TypeError) as raised:
-        pyecho.torch.Device("cuda:0", **{gone: None})
-    assert str(raised.value) == (
-        f"Device() got an unexpected keyword argument {gone!r}; it is called {name}="
-    )
 
 
 @pytest.mark.parametrize("wrong", ["False", 0, None])

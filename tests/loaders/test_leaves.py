@@ -141,7 +141,7 @@ def test_bfloat16_arrays_travel(wrap):
     ids=["negative", "parameter"],
 )
 def test_batches_of_tensors_are_plain_tensors(tensor):
-    """Layouts and views of other kinds are among the configurations of tests/same_output."""
+    """Layouts and views of other kinds are in test_rows.py."""
     [batch] = pyecho.torch.EchoLoader([tensor, tensor], 1, batch_size=2)
     assert torch.equal(batch, torch.stack([tensor.detach()] * 2))
     assert not batch.requires_grad

@@ -3,7 +3,6 @@
 import re
 from itertools import chain
 
-import numpy as np
 import pytest
 import reference_model as model
 from drivers import Iterated
@@ -55,19 +54,3 @@ def test_items_beyond_the_length_are_left_out_with_a_warning():
 def test_steps_per_epoch_stand_in_for_a_length(source, options):
     loader = padded(source, 2, 8, steps_per_epoch=5, **options)
     assert [[len(batch) for batch in uses_of(loader)] for _ in range(3)] == [[8] * 5] * 3
-
-
-@pytest.mark.parametrize(
-    ("source", "options", "message"),
-    [
-        (np.arange(9), {"batch_size": None}, "needs a batch_size"),
-        (np.arange(9), {"drop_last": True}, "leaves the last batch out"),
-        (np.arange(9), {"factor": pyecho.Adaptive(4)}, "steps_per_epoch"),
-        (np.arange(9), {"unique_in_batch": True}, "steps_per_epoch"),
-        (Iterated(range(9)), {}, "steps_per_epoch"),
-        (iter(range(9)), {}, "steps_per_epoch"),
-    ],
-)
-def test_pad_last_refuses_options_that_leave_the_number_of_uses_open(source, options, message):
-    with pytest.raises(pyecho.ConfigError, match=message):
-        padded(source, **{"factor": 2, "batch_size": 4} | options)

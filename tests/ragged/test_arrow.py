@@ -55,22 +55,3 @@ def test_lists_longer_than_max_bytes_name_both_sizes():
     field = {"tokens": Field((None,), "int16", max_bytes=10)}
     with pytest.raises(pyecho.SpecMismatch, match=r"12 bytes.*10"):
         list(EchoLoader(table(pa.list_(pa.int16())), 1, batch_size=3, fields=field))
-
-
-def test_states_go_on_in_the_middle():
-    field = {"tokens": Field((None,), "int16", max_bytes=100)}
-
-    def loader():
-        return EchoLoader(table(pa.list_(pa.int16())), 2, batch_size=4, fields=field)
-
-    first = loader()
-    iterator = iter(first)
-    next(iterator)
-    for payload in (True, False):
-        other = loader()
-        other.load_state_dict(first.state_dict(payload=payload))
-        rest = [batch["tokens"].values.tolist() for batch in other]
-        assert len(rest) > 10
-        if payload:
-            wanted = rest
-    assert rest == wanted == [batch["tokens"].values.tolist() for batch in iterator]

@@ -63,29 +63,6 @@ def test_state_with_items_serves_the_rank_it_is_of():
     run_world(2, goes_on)
 
 
-def test_position_saved_at_once_after_loading_items_serves_every_rank():
-    def make(member):
-        items = np.array(numbers_of(member.rank, 100))
-        return loader_of(member, items, 2.5, batch_size=12, shuffle_buffer=60, shards=SHARDS)
-
-    def begins(member):
-        loader, again = make(member), make(member)
-        batches = iter(loader)
-        for _ in range(5):
-            next(batches)
-        again.load_state_dict(loader.state_dict())
-        return again.state_dict(payload=False), [batch.tolist() for batch in batches]
-
-    begun, _ = run_world(2, begins)
-
-    def goes_on(member):
-        loader = make(member)
-        loader.load_state_dict(begun[1 - member.rank][0])
-        assert [batch.tolist() for batch in loader] == begun[member.rank][1]
-
-    run_world(2, goes_on)
-
-
 @pytest.mark.parametrize("changes", [{"shards": 6}, {"batch_size": 7}, {"shuffle_buffer": 60}])
 def test_state_of_options_out_of_proportion_is_refused(changes):
     _, states = go_on(2, None, 5, list(range(200)), 2)

@@ -113,10 +113,15 @@ def echoed(source, permutation, **more):
     )
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("payload", [True, False])
-@pytest.mark.parametrize("source", [over_sampler, over_batches, over_single])
-@pytest.mark.parametrize("permutation", [by_torch, by_torch_later])
+@pytest.mark.parametrize(
+    ("permutation", "source", "payload", "workers"),
+    [
+        (by_torch, over_sampler, True, 2),
+        (by_torch, over_single, False, 0),
+        (by_torch_later, over_batches, True, 0),
+        (by_torch_later, over_single, False, 2),
+    ],
+)
 def test_samplers_that_draw_from_torch_resume_exactly(permutation, source, payload, workers):
     make = echoed(source, permutation, num_workers=workers)
     state, rest = state_after(make, 1, 17, payload)

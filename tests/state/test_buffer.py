@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from resuming import columns, example
+from waiting import wait_until
 
 import pyecho
 from pyecho.state.walk import digest
@@ -158,8 +159,7 @@ def test_state_is_taken_by_the_consumer_between_two_batches():
     thread.start()
     entered.wait()
     with pytest.raises(pyecho.EchoError, match="between two batches"):
-        while True:  # until it is inside
-            buffer.state_dict()
+        wait_until(lambda: not buffer.state_dict())  # until it is inside
     buffer.close()
     thread.join()
     buffer.stop()

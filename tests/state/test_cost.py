@@ -10,8 +10,8 @@ import pyecho
 
 @pytest.mark.parametrize("batch_size", [None, 64])
 def test_state_without_items_costs_what_it_weighs(batch_size):
-    items = list(range(400_000)) if batch_size is None else np.arange(400_000)
-    loader = pyecho.EchoLoader(items, 2, batch_size=batch_size, shuffle_buffer=200_000)
+    items = list(range(100_000)) if batch_size is None else np.arange(100_000)
+    loader = pyecho.EchoLoader(items, 2, batch_size=batch_size, shuffle_buffer=50_000)
     batches = iter(loader)
     next(batches)
 

@@ -57,16 +57,16 @@ def loader_of(name, kind, **options):
 @pytest.mark.parametrize(
     ("kind", "payload"), [(Iterated, True), (Iterated, False), (Stateful, True)]
 )
-@pytest.mark.parametrize("threads", [0, 1])
-def test_load_state_dict_knows_which_lists_were_columns(name, kind, threads, payload):
+def test_load_state_dict_knows_which_lists_were_columns(name, kind, payload):
     def loader():
-        return loader_of(name, kind, threads=threads)
+        return loader_of(name, kind, threads=stop % 2)
 
-    whole = Consumer(loader()).take_all(3)
+    stop = 0
+    whole = Consumer(loader()).take_all(2)
     for stop in range(len(whole)):
         consumer = Consumer(loader())
         assert consumer.take(stop) == whole[:stop]
-        for step in (0, 1, 1, len(whole)):  # saved again before it is read again
+        for step in (0, 1, len(whole)):  # saved again before it is read again
             step = min(step, len(whole) - stop)
             consumer = consumer.moved_to(loader(), payload=payload)
             assert consumer.take(step) == whole[stop : stop + step]

@@ -66,22 +66,6 @@ def check(make, stops, **arguments):
         loader.close()
 
 
-@pytest.mark.parametrize("payload", [True, False])
-@pytest.mark.parametrize("batch_size", [None, 4])
-def test_tensors(payload, batch_size):
-    loader = pyecho.torch.EchoLoader
-    make = partial(loader, Numbers(), 2.5, batch_size=batch_size, with_info=True)
-    if batch_size is None:
-        make = partial(
-            loader,
-            [{"image": torch.full((1, 3), i), "label": torch.tensor([i])} for i in range(50)],
-            2.5,
-            shuffle_buffer=9,
-            with_info=True,
-        )
-    check(make, (0, 1, 17, 30, 32, 33, 40), payload=payload)
-
-
 class Arrays(Stateful):
     """Items of NumPy arrays and scalars, with a leaf of size zero beside one of another dtype."""
 

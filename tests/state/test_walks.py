@@ -91,7 +91,7 @@ def test_state_dict_refuses_what_could_not_be_loaded(name):
         2**20_000,
         nested(MOST_DEPTH - 5),
         np.zeros((0, 10**9)),
-        [bytes(2**24), np.zeros(2**21), "x" * 2**24, 2 ** (2**26)] * 20_000,
+        [bytes(2**21), np.zeros(2**18), "x" * 2**21, 2 ** (2**22)] * 20_000,
         [{LONG: each} for each in range(20_000)],
     ],
     ids=range(9),

@@ -77,22 +77,17 @@ class PlanSource {
   std::uint64_t items_ = 0;
 };
 
-// Returns the iterations of a run in batches of `rows`. `timing` 0: each item is fed when it is needed, and whole
-// batches are drawn. Otherwise items are fed earlier, and fewer uses are drawn at once, at random.
-inline Iterations run_plan(Plan& plan, const PlanConfig& config, const Passes& passes, std::uint32_t rows,
-                           std::uint64_t timing = 0) {
-  Xoshiro256 random(timing);
+// Returns the iterations of a run in batches of `rows`.
+inline Iterations run_plan(Plan& plan, const PlanConfig& config, const Passes& passes, std::uint32_t rows) {
   PlanSource source(plan, config.slots, passes);
   Iterations iterations(1);
   std::vector<Emission> batch;
   std::vector<Use> uses(rows);
   std::uint64_t bound = 0;  // items that the open batch still needs, at least
   while (!plan.finished()) {
-    for (std::uint32_t ahead = timing == 0 ? 0 : random.below(4); ahead > 0 && source.feed(); --ahead) {
-    }
     const auto missing = static_cast<std::uint32_t>(rows - batch.size());
     std::uint32_t drawn = 0;
-    const Outcome outcome = plan.draw(std::span(uses).first(timing == 0 ? missing : 1 + random.below(missing)), drawn);
+    const Outcome outcome = plan.draw(std::span(uses).first(missing), drawn);
     for (const Use& use : std::span(uses).first(drawn)) {
       batch.push_back(source.take(use));
     }
@@ -117,37 +112,9 @@ inline Iterations run_plan(Plan& plan, const PlanConfig& config, const Passes& p
   return iterations;
 }
 
-inline Iterations run_plan(const PlanConfig& config, const Passes& passes, std::uint32_t rows,
-                           std::uint64_t timing = 0) {
-  Plan plan(config);
-  return run_plan(plan, config, passes, rows, timing);
-}
-
 // Returns the number of uses by the contract: N items with factor e have floor(N * e + 0.5) uses.
 inline std::uint64_t uses_of(double factor, std::uint64_t items) {
   return static_cast<std::uint64_t>(std::floor(static_cast<double>(items) * factor + 0.5));
-}
-
-// Checks that every item of every pass was used floor(factor) times or once more, that its uses came in order, and that
-// each pass had the exact total.
-inline void expect_exact(const Iterations& iterations, double factor, const Passes& passes) {
-  std::vector<std::uint32_t> uses(std::accumulate(passes.begin(), passes.end(), std::uint64_t{0}));
-  for (const Batches& batches : iterations) {
-    for (const auto& batch : batches) {
-      for (const Emission& emission : batch) {
-        ASSERT_LT(emission.item, uses.size());
-        ASSERT_EQ(emission.use, uses[emission.item]++);
-      }
-    }
-  }
-  auto item = uses.cbegin();
-  for (const std::uint64_t items : passes) {
-    const auto end = item + static_cast<std::ptrdiff_t>(items);
-    EXPECT_EQ(std::accumulate(item, end, std::uint64_t{0}), uses_of(factor, items));
-    for (; item != end; ++item) {
-      ASSERT_TRUE(*item == std::floor(factor) || *item == std::ceil(factor));
-    }
-  }
 }
 
 }  // namespace pyecho::test

@@ -1,4 +1,4 @@
-"""Makes the table of configurations importable."""
+"""Makes the registry of libraries importable."""
 
 import sys
 from pathlib import Path
