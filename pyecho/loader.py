@@ -294,9 +294,9 @@ class EchoLoader(LoaderTools):
         Its output is the same, bit for bit, in a new process and with any `threads`, `prefetch`,
         `pin_memory` and `augment_workers`. Call it between two batches, in the consumer's thread:
         after the last batch of an epoch the (empty) rest of that epoch follows, after its end the
-        next epoch. It is a nest of dicts, lists, numbers, strings and NumPy arrays; objects of the
-        source are in it as they are. In batch echoing it may share memory with the loader: save or
-        copy it before you go on.
+        next epoch. It is a nest of dicts, lists, numbers, strings and NumPy arrays; other objects, of
+        the source or `augment`, are in it as they are. In batch echoing it may share memory with the
+        loader: save or copy it before you go on.
 
         After the iteration was left (``break``), it is the position where it was left (after the
         last batch: the next epoch), until the next ``iter()``, `set_epoch` or `close`.
@@ -316,8 +316,8 @@ class EchoLoader(LoaderTools):
         ------
         EchoError
             If a thread is inside ``next()``, if an error of the source is about to reach the
-            consumer, if `augment` has made a batch of its own type ahead, or, where the source has
-            a state, without the payload or until the next batch after a beginning was cut short.
+            consumer, or, where the source has a state of its own, without the payload or until the
+            next batch after the beginning of an epoch was cut short.
         """
         return whole_state(self._config, **self._run.state(payload))
 

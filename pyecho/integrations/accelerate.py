@@ -22,7 +22,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 import pyecho.torch
-from pyecho._core import CheckpointError, ConfigError, EchoError
+from pyecho._core import CheckpointError, ConfigError
 from pyecho.config import Factor
 from pyecho.options import with_options
 from pyecho.source.reader import Chained
@@ -209,12 +209,8 @@ def _saved_with(accelerator: Any) -> Callable[[EchoLoader], None]:
 
 def save_state(loader: EchoLoader, file: Path) -> None:
     """Save a state that ``torch.load(weights_only=True)`` reads: if need be, without the items."""
-    try:
-        torch.save(loader.state_dict(payload=True), file)
-        is_plain = not torch.serialization.get_unsafe_globals_in_checkpoint(file)
-    except EchoError:  # batches that augment has made
-        is_plain = False
-    if not is_plain:
+    torch.save(loader.state_dict(payload=True), file)
+    if torch.serialization.get_unsafe_globals_in_checkpoint(file):
         torch.save(loader.state_dict(payload=False), file)
 
 

@@ -122,10 +122,10 @@ class Link:
         self._made = deque(made)
         return self._before, delivered
 
-    def state(self, saved: Callable[[Any], Any], *, objects: bool) -> list[Any]:
+    def state(self, saved: Callable[[Any], Any]) -> list[Any]:
         """Return what was taken from the queue, and what was made ahead of that.
 
-        `saved`, `objects`: see `encoded`. `work` has returned in every thread.
+        `saved`: see `Adapter`. `work` has returned in every thread.
         """
         from pyecho.state.plain import encoded  # only states need it
 
@@ -135,7 +135,7 @@ class Link:
         # The consumer may change the batches that it gets later.
         entries = []
         for kind, *batch in made:
-            plain = [encoded(own(each), saved, objects=objects) for each in batch[:1]]
+            plain = [encoded(own(each), saved) for each in batch[:1]]
             entries.append([kind, *plain, *map(saved, batch[1:])])
         return [queue["iterations"], queue["delivered"], entries]
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pyecho._core import CheckpointError
 from pyecho.buffer import stats_of
 from pyecho.fitted import Fitted
-from pyecho.items.nest import leaves_of
 from pyecho.items.spec import Adapter
 from pyecho.run.context import CallerContext
 from pyecho.run.reading import Reading
@@ -161,9 +160,7 @@ class Pipeline:
         state = self.echo.state(payload=payload, with_held=with_held, taken=taken)
         state["decisions"] = saved(state["decisions"])
         if payload:
-            spec = self.echo.spec
-            objects = spec is None or any(field.by_reference for field in leaves_of(spec))
-            state["links"] = {link.name: link.state(saved, objects=objects) for link in self.links}
+            state["links"] = {link.name: link.state(saved) for link in self.links}
             return state
         # Batches ahead of the consumer are made again.
         last = last or state

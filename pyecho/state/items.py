@@ -26,7 +26,7 @@ def unspent_state(native: dict[str, Any], columns: list[Any], adapter: Adapter) 
 
 def references(items: list[Any], adapter: Adapter) -> list[Any]:
     """Return items, or leaves, that travel by reference as a state holds them."""
-    return [encoded(item, adapter.saved, objects=True) for item in items]
+    return [encoded(item, adapter.saved) for item in items]
 
 
 def examples_state(native: dict[str, Any], spec: Any, adapter: Adapter) -> dict[str, Any]:

@@ -7,32 +7,29 @@ from typing import Any
 
 import numpy as np
 
-from pyecho._core import EchoError
-from pyecho.items.spec import Padded, Ragged, is_tensor
+from pyecho.items.spec import Padded, Ragged
 from pyecho.state.walk import Loaded, is_of
 
 KIND = "pyecho"
 """Key of dicts that stand for something else."""
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _ROWS: dict[str, Any] = {"Ragged": Ragged, "Padded": Padded}
 _DTYPES = "biufcmMSU"  # kinds that their text tells
 
 
-def encoded(value: Any, saved: Callable[[Any], Any], *, objects: bool) -> Any:
-    """Return a nest of plain data.
+def encoded(value: Any, saved: Callable[[Any], Any]) -> Any:
+    """Return a nest of plain data; objects of other types stay as they are.
 
-    `saved`: see `Adapter`. `objects`: those of the source stay as they are; else any is an
-    `EchoError`.
+    `saved`: see `Adapter`.
     """
     kind = type(value)
     if kind is list or kind is tuple:
-        return kind(encoded(each, saved, objects=objects) for each in value)
+        return kind(encoded(each, saved) for each in value)
     if kind is dict:
-        made = {key: encoded(each, saved, objects=objects) for key, each in value.items()}
+        made = {key: encoded(each, saved) for key, each in value.items()}
         return {KIND: "dict", "parts": made} if KIND in made else made
     if kind is Ragged or kind is Padded:
-        return {KIND: kind.__name__, "parts": encoded(list(value), saved, objects=objects)}
+        return {KIND: kind.__name__, "parts": encoded(list(value), saved)}
     if (kind is np.ndarray or isinstance(value, np.generic)) and not value.dtype.hasobject:
         elements = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
         held = saved(elements)
@@ -41,13 +38,7 @@ def encoded(value: Any, saved: Callable[[Any], Any], *, objects: bool) -> Any:
         if value.dtype.kind in _DTYPES:
             shape = list(value.shape) if kind is np.ndarray else None
             return {KIND: value.dtype.str, "shape": shape, "elements": held}
-    if objects or kind in _PLAIN or is_tensor(value):
-        return value
-    raise EchoError(
-        f"a batch that was made ahead of the consumer holds a {kind.__name__}, which is no plain "
-        "data, as a state needs it: return only arrays, tensors, numbers and texts, in lists, "
-        "tuples and dicts, or use state_dict(payload=False), which has such batches made again"
-    )
+    return value
 
 
 def decoded(value: Loaded) -> Any:

@@ -261,17 +261,3 @@ def test_state_of_items_that_are_arrays_goes_through_a_file():
     found = [told(next(batches)) for _ in range(5)]
     again.load_state_dict(moved(loader))
     assert found + list(map(told, again)) == whole
-
-
-def test_made_ahead_batch_of_an_own_type_is_refused_when_the_state_is_taken():
-    class Own(dict):
-        pass
-
-    make = partial(pyecho.torch.EchoLoader, Numbers(), 2, batch_size=4)
-    loader = make(augment=lambda batch, rng: Own(batch))
-    batches = iter(loader)
-    next(batches)
-    wait_until(lambda: loader._run.flow.pipeline.links[0].queue._stats()["read"] > 1)
-    with pytest.raises(pyecho.EchoError, match="holds a Own"):
-        loader.state_dict()
-    loader.state_dict(payload=False)
