@@ -294,9 +294,9 @@ class EchoLoader(LoaderTools):
         Its output is the same, bit for bit, in a new process and with any `threads`, `prefetch`,
         `pin_memory` and `augment_workers`. Call it between two batches, in the consumer's thread:
         after the last batch of an epoch the (empty) rest of that epoch follows, after its end the
-        next epoch. It is a nest of dicts, lists, numbers, strings and NumPy arrays; other objects, of
-        the source or `augment`, are in it as they are. In batch echoing it may share memory with the
-        loader: save or copy it before you go on.
+        next epoch. It is a nest of dicts, lists, numbers, strings and NumPy arrays; other objects
+        (of the source, of `augment`) are in it as they are. In batch echoing it may share memory
+        with the loader: save or copy it before you go on.
 
         After the iteration was left (``break``), it is the position where it was left (after the
         last batch: the next epoch), until the next ``iter()``, `set_epoch` or `close`.
