@@ -8,23 +8,23 @@ needs. Ctrl-C may cut short ``next()`` of a `Reading` at any point, and the next
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any
 
-from pyecho import _core
 from pyecho._core import CheckpointError, ConfigError, EchoError
 from pyecho.config import Config
-from pyecho.fitted import Fitted, Wiring
 from pyecho.items.rows import rows_of
+from pyecho.run.again import Cursors, cannot_go_back
 from pyecho.run.context import finish_on_device
-from pyecho.run.extent import check_steps, may_have, pass_follows
+from pyecho.run.extent import check_steps, pass_follows
 from pyecho.run.filling import shown_filling
+from pyecho.run.located import located
 from pyecho.run.threads import leaving_source
 from pyecho.run.trace import span
 from pyecho.source import Source
-from pyecho.source.cursor import Cursor, cannot_go_back
 from pyecho.source.reader import Limited
+from pyecho.state.items import Part
 from pyecho.state.position import Snapshot
 
 
@@ -45,8 +45,8 @@ class Reading(Iterator[Iterator[Any]]):
         """The position; after `open` for passes of the source's length."""
         self.first: list[Any] = []
         """The first item, once it is read; it comes before what the passes yield."""
-        self.again: list[tuple[Any, bool, list[int], list[int]]] = []
-        """Items that were read again, as `refill` takes them."""
+        self.again: list[Part] = []
+        """Items that were read again."""
         self.skipped_rows = saved.held_row
         """Rows of the first item that belong to the time before."""
         self.told: int | None = None
@@ -63,7 +63,7 @@ class Reading(Iterator[Iterator[Any]]):
         self._number: int | None = saved.at.epoch  # of the pass to go on in; None: all are read
         self._index = 0  # the item to go on with there
         self._following = saved.at.epoch + 1  # the pass after that
-        self._cursor: Cursor | None = None
+        self._cursors = Cursors(source)
         self._rest: Any = None  # of the first pass
         self._looked: list[Any] = []  # an item that was read only to see how items look
         self._limited: Limited | None = None  # of the running pass
@@ -94,7 +94,7 @@ class Reading(Iterator[Iterator[Any]]):
     @property
     def is_open(self) -> bool:
         """True if the source was read, or is about to be."""
-        return self._rest is not None or self._cursor is not None
+        return self._rest is not None or self._cursors.last is not None
 
     def fail(self, error: BaseException) -> None:
         """Keep what a thread has met instead of a first item."""
@@ -116,66 +116,17 @@ class Reading(Iterator[Iterator[Any]]):
         self._tell(self.saved.at.epoch)
         self.told = self.length = self._source.length()
         if not self.saved.is_fresh:
-            self._read_again(self._located())
+            place = located(self._source, self._config, self.saved, self.length)
+            self.at, self._number, self._index, self._following, wanted = place
+            if self._source.unsure is not None:
+                self.length = None
+            self.again = self._cursors.read(wanted, self._tell)
+            for part in self.again:  # which the consumer's thread puts into slots
+                finish_on_device(part.nest)
         if self._number is None:
             self._source.load(self._source_state)
         else:
             self._rest = self._open_rest(self._number)
-
-    def _located(self) -> list[tuple[int, int, int]]:
-        """Find where to go on; return the pass, the row in it and the number of what is wanted."""
-        source, saved, length = self._source, self.saved, self.length
-        self.at = at = saved.at.of_length(length, self._config)
-        if at.items is None and at.passes is not None and length is not None:
-            self._doubt("had no length that was right when the state was taken")
-            length = None
-        if at.items is not None and length not in (None, at.items):
-            raise CheckpointError(
-                f"the source has {length} items, and had {at.items} when the state was taken"
-            )
-        if at.uses is not None and not may_have(self._config, at.items or 0, at.uses):
-            raise CheckpointError(
-                f"the state tells of {at.uses} uses of {at.items} items in a pass, which cannot "
-                "be: the source has another length, or the state is damaged"
-            )
-        wanted = []
-        number, index = at.passes_ended, at.open_items
-        if saved.unspent is None:
-            config = self._config
-            fitted = Fitted(config, config.capacity_for(at.items), config.prefetch, Wiring())
-            (numbers, _), number, index, _ = _core.SlotPlan(fitted).resume(at, None)
-            located = enumerate(at.located(numbers.tolist()))
-            wanted = [(at.epoch + of_pass, row, which) for which, (of_pass, row) in located]
-        over = at.ended and number == at.passes_ended
-        if over and source.one_shot:  # read to its end, so that the next epoch finds nothing
-            over, number, index = False, number - 1, (at.passes or [(0, 0)])[-1][1]
-        self._number = None if over else at.epoch + number
-        self._following = at.epoch + number + (not over)
-        self._index = index
-        return wanted
-
-    def _read_again(self, wanted: list[tuple[int, int, int]]) -> None:
-        rows_of_pass: dict[int, list[int]] = {}
-        for of_pass, row, _ in wanted:
-            rows_of_pass.setdefault(of_pass, []).append(row)
-        for of_pass, row, which in wanted:
-            cursor = self._cursor_in(of_pass, rows_of_pass[of_pass])
-            if row >= cursor.end:
-                cursor.seek(row)
-            [item] = cursor.item
-            if not self.again or self.again[-1][0] is not item:
-                self.again.append((item, self._source.batched, [], []))
-            *_, rows, whiches = self.again[-1]
-            rows.append(row - cursor.begin)
-            whiches.append(which)
-        for item, *_ in self.again:  # which the consumer's thread puts into slots
-            finish_on_device(item)
-
-    def _cursor_in(self, number: int, rows: Sequence[int] = ()) -> Cursor:
-        if self._cursor is None or self._cursor.number != number:
-            self._tell(number)
-            self._cursor = Cursor(self._source, number, rows)
-        return self._cursor
 
     def _read_first(self) -> None:
         """Read the first item of that pass."""
@@ -221,7 +172,7 @@ class Reading(Iterator[Iterator[Any]]):
             return self._limit(items, self._index + held - self.skipped_rows)
         if saved.is_fresh:
             return shown_filling(self._open_pass(number), source, self._config, self.length)
-        cursor = self._cursor_in(number)
+        cursor = self._cursors.in_pass(number, self._tell)
         cursor.skip(self._index)
         if cursor.end > self._index:  # its item has rows of both sides
             self.skipped_rows = self._index - cursor.begin
@@ -256,9 +207,9 @@ class Reading(Iterator[Iterator[Any]]):
         source, unspent = self._source, self.saved.unspent
         if source.native:
             return [source.example()]
-        known = [*self.first, *self._looked, *(each[0] for each in self.again)]
-        if self._cursor is not None:
-            known += self._cursor.item
+        known = [*self.first, *self._looked, *(part.nest for part in self.again)]
+        if self._cursors.last is not None:
+            known += self._cursors.last.item
         if unspent is not None and unspent.leaves is None:
             known += unspent.columns[0]
         return known[:1]
@@ -266,7 +217,7 @@ class Reading(Iterator[Iterator[Any]]):
     def forget(self) -> None:
         """Drop the first item and the items of the state, which the stage has by now."""
         self.first, self.again, self._looked = [], [], []
-        self.saved, self._cursor = Snapshot(at=self.at), None
+        self.saved, self._cursors.last = Snapshot(at=self.at), None
         self._source.seen.forget()
 
     # ------------------------------------------------------------ all items
@@ -323,7 +274,7 @@ class Reading(Iterator[Iterator[Any]]):
     def leave(self) -> None:
         """Leave the source."""
         self._leave_pass()
-        self._rest = self._cursor = None
+        self._rest = self._cursors.last = None
 
     __del__ = leave
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pyecho import _core
 from pyecho._core import EchoError
 from pyecho.config import Config
+from pyecho.run.again import cannot_go_back
 from pyecho.run.context import CallerContext
 from pyecho.run.engine import Engine, Flow, warn_of_source
 from pyecho.run.extent import Extent, Group, pass_follows, settle
@@ -20,7 +21,6 @@ from pyecho.run.reading import Reading
 from pyecho.run.saving import state_of
 from pyecho.run.threads import close_at_exit
 from pyecho.source import Source
-from pyecho.source.cursor import cannot_go_back
 from pyecho.state.position import Position, Snapshot
 
 if TYPE_CHECKING:

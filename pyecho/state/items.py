@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,9 +14,14 @@ from pyecho.items.spec import Adapter, Field
 from pyecho.state.plain import encoded
 from pyecho.state.position import Unspent
 
-Part = tuple[Any, bool, Any, Any]
-"""Some items: a nest, whether it is a batch of them, the rows that are wanted, and which items of
-the snapshot or of the plan they are."""
+
+class Part(NamedTuple):
+    """Some items for the slots of a stage: a nest that holds them, perhaps among others."""
+
+    nest: Any
+    batched: bool  # it is a batch of items
+    rows: Any  # of these, the ones that are wanted
+    which: Any  # of the items of the snapshot, or of the plan, they are
 
 
 def unspent_state(native: dict[str, Any], columns: list[Any], adapter: Adapter) -> dict[str, Any]:
@@ -62,7 +67,7 @@ def held_nest(held: Any, spec: Any) -> Any:
 def parts_of_items(unspent: Unspent) -> list[Part]:
     """Return the items of batch echoing."""
     [column] = unspent.columns
-    return [(column[index], False, [0], [which]) for which, index in enumerate(unspent.order)]
+    return [Part(column[index], False, [0], [which]) for which, index in enumerate(unspent.order)]
 
 
 def parts_of_examples(unspent: Unspent, spec: Any) -> list[Part]:
@@ -79,10 +84,12 @@ def parts_of_examples(unspent: Unspent, spec: Any) -> list[Part]:
     count = len(unspent.numbers)
     if any(field.varies for field in fields):
         return [
-            (_nest_of([column[index] for column in columns], spec), False, [0], [which])
+            Part(_nest_of([column[index] for column in columns], spec), False, [0], [which])
             for which, index in enumerate(unspent.order)
         ]
-    return [(_nest_of(columns, spec), True, unspent.order, np.arange(count))] if count else []
+    if count == 0:
+        return []
+    return [Part(_nest_of(columns, spec), True, unspent.order, np.arange(count))]
 
 
 def _nest_of(leaves: list[Any], spec: Any) -> Any:
@@ -144,8 +151,8 @@ def refill(fill: Callable[[Any, bool, Any, Any], None], parts: list[Part], slots
     slots
         The slots of these items, as the stage tells them when it resumes.
     """
-    if sum(len(which) for *_, which in parts) != len(slots):
+    if sum(len(part.which) for part in parts) != len(slots):
         raise CheckpointError("the source does not yield the items that the state refers to")
-    for nest, batched, rows, which in parts:
+    for part in parts:
         # Arrays already: Ctrl-C within a conversion would become a TypeError of the binding.
-        fill(nest, batched, np.asarray(rows, np.int64), slots[which])
+        fill(part.nest, part.batched, np.asarray(part.rows, np.int64), slots[part.which])

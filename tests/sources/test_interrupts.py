@@ -10,6 +10,7 @@ import torch
 from interrupt_points import nothing_is_lost
 from members import Dataset, Sliced, Unsized, plain
 
+from pyecho.config import Config
 from pyecho.items.rows import rows_of
 from pyecho.run.progress import Filling, Shown
 from pyecho.source import source_of
@@ -29,8 +30,7 @@ def first_of(rows: Any) -> list[Any]:
 
 
 def read(given: Any, **options: Any) -> Callable[[], Iterator[Any]]:
-    arguments = {"batch_size": None, "unbatch": False, "collated": False} | options
-    return lambda: source_of(given, **arguments).read()
+    return lambda: source_of(given, Config(**options)).read()
 
 
 X, Y = np.arange(12.0).reshape(4, 3), np.arange(4)
@@ -66,7 +66,7 @@ def test_rows_of_arrow_batches_lose_no_item() -> None:
     pyarrow = pytest.importorskip("pyarrow")
     table = pyarrow.table({"x": [1, 2], "y": [4.0, 5.0]})
     whole = pyarrow.concat_tables([table, table.slice(1)])
-    assert check(read(whole, batch_size=2, collated=True)) > 10
+    assert check(read(whole, batch_size=2, collate_fn=list)) > 10
 
 
 class Blocks:
@@ -105,7 +105,7 @@ def test_source_with_a_state_loses_no_item() -> None:
 @pytest.mark.parametrize("length", [3, 4])
 def test_limit_loses_no_item(length: int) -> None:
     def limited(given: Any, **options: Any) -> Iterator[Any]:
-        source = source_of(given, batch_size=2, **options)
+        source = source_of(given, Config(batch_size=2, **options))
         return Limited(source.read(), length, source)
 
     assert check(lambda: limited([*range(4)])) > 10
@@ -130,7 +130,7 @@ def test_progress_bars_lose_no_item(capsys: pytest.CaptureFixture[str]) -> None:
     "given", [[3, 4], range(4), X, torch.tensor(X), (X, torch.tensor(Y), [*"abcd"]), {"x": X}]
 )
 def test_items_in_memory_are_read_without_python_code(given: Any) -> None:
-    iterator = source_of(given, batch_size=None).read()
+    iterator = source_of(given, Config(batch_size=None)).read()
     calls: list[str] = []
     sys.setprofile(lambda frame, event, _: calls.append(event))
     try:

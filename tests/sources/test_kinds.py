@@ -9,6 +9,7 @@ import pytest
 from members import Dataset, Unsized
 
 import pyecho
+from pyecho.config import Config
 from pyecho.source import source_of
 
 
@@ -43,7 +44,7 @@ class Shuffled(list[int]):
     ],
 )
 def test_kind_of_source_tells_its_traits_and_starts_where_it_can(given: Any, traits: str) -> None:
-    source = source_of(given, batch_size=None)
+    source = source_of(given, Config(batch_size=None))
     names = ("in_memory", "indexed", "one_shot", "batched", "native")
     assert {name for name in names if getattr(source, name)} == set(traits.split())
     if source.indexed:
@@ -54,26 +55,26 @@ def test_kind_of_source_tells_its_traits_and_starts_where_it_can(given: Any, tra
 
 
 def test_list_with_an_order_of_its_own_is_iterated() -> None:
-    source = source_of(Shuffled([0, 1, 2]), batch_size=None)
+    source = source_of(Shuffled([0, 1, 2]), Config(batch_size=None))
     assert [*source.read()] == [2, 1, 0]
 
 
 def test_memory_map_is_read_in_chunks_that_are_copies(tmp_path: Any) -> None:
     np.save(tmp_path / "rows.npy", np.arange(6.0))
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
-    source = source_of(mapped, batch_size=2)
+    source = source_of(mapped, Config(batch_size=2))
     assert not source.in_memory
     [chunk] = source.read()
     assert chunk.tolist() == list(range(6))
     assert not np.shares_memory(chunk, mapped)
-    rows = [*source_of(np.lib.stride_tricks.as_strided(mapped), batch_size=None).read()]
+    rows = [*source_of(np.lib.stride_tricks.as_strided(mapped), Config(batch_size=None)).read()]
     assert rows == list(range(6))
 
 
 def test_query_of_polars_says_collect() -> None:
     frame = pytest.importorskip("polars").LazyFrame({"x": [1]})
     with pytest.raises(pyecho.ConfigError, match=r"a LazyFrame.*\.collect\(\)"):
-        source_of(frame, batch_size=2)
+        source_of(frame, Config(batch_size=2))
 
 
 class Rewinding:

@@ -10,6 +10,7 @@ from torch.utils import data
 
 import pyecho
 import pyecho.torch
+from pyecho.config import Config
 from pyecho.source import source_of
 from pyecho.source.sniff import examples_of
 
@@ -121,8 +122,8 @@ def loader(size: int = 4, **options: Any) -> Any:
 def test_loader_tells_its_examples_and_those_of_its_first_batch(given: Any) -> None:
     rows = [len(batch[0] if isinstance(batch, list) else batch) for batch in given]
     assert examples_of(given) == (sum(rows), rows[0])
-    assert source_of(given, batch_size=2, unbatch=True).length() == sum(rows)
-    assert source_of(given, batch_size=2).length() == len(given)
+    assert source_of(given, Config(batch_size=2, unbatch=True)).length() == sum(rows)
+    assert source_of(given, Config(batch_size=2)).length() == len(given)
 
 
 class Skipping(data.DataLoader):  # type: ignore[type-arg]

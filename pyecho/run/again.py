@@ -2,13 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyecho._core import CheckpointError
 from pyecho.items.rows import rows_of
 from pyecho.source.reader import Source, too_short
+from pyecho.state.items import Part
+
+
+class Wanted(NamedTuple):
+    """An item to read again."""
+
+    number: int  # of its pass
+    row: int
+    which: int  # of the items that the plan holds
+
+
+class Cursors:
+    """Reads items again, in one pass after the other. ``tell(number)``: tells the source of one."""
+
+    def __init__(self, source: Source) -> None:
+        self.last: Cursor | None = None
+        self._source = source
+
+    def read(self, wanted: list[Wanted], tell: Callable[[int], None]) -> list[Part]:
+        """Return these items."""
+        rows: dict[int, list[int]] = {}
+        for item in wanted:
+            rows.setdefault(item.number, []).append(item.row)
+        parts: list[Part] = []
+        for number, row, which in wanted:
+            cursor = self.in_pass(number, tell, rows[number])
+            if row >= cursor.end:
+                cursor.seek(row)
+            [nest] = cursor.item
+            if not parts or parts[-1].nest is not nest:
+                parts.append(Part(nest, self._source.batched, [], []))
+            parts[-1].rows.append(row - cursor.begin)
+            parts[-1].which.append(which)
+        return parts
+
+    def in_pass(self, number: int, tell: Callable[[int], None], rows: Sequence[int] = ()) -> Cursor:
+        """Return the cursor in a pass: the last one, if it is there, or a new one for `rows`."""
+        if self.last is None or self.last.number != number:
+            tell(number)
+            self.last = Cursor(self._source, number, rows)
+        return self.last
 
 
 class Cursor:
