@@ -66,7 +66,7 @@ class Stage {
   void leave_source();
   // True if the stage is paused or stopped.
   [[nodiscard]] bool is_paused() const { return paused() || stopped(); }
-  // Stops the stage and drops its items. A source that a thread reads is left by that thread, see leave_source().
+  // Stops the stage and drops its items. The thread that reads has to leave the source, see leave_source().
   void stop();
 
   // -- Consumer --

@@ -62,16 +62,13 @@ py::dict Stage::state(bool payload, bool with_held, const std::optional<std::arr
 
 void Stage::stop() {
   core().stop();
-  if (by_consumer_) {
-    leave_source();
-  }
   drop_items();
 }
 
 // Drops an item that was read while another thread stopped the stage.
 void Stage::drop_if_stopped() {
   if (stopped()) {
-    clear();
+    drop_items();
   }
 }
 

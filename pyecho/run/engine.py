@@ -16,7 +16,7 @@ from pyecho.run.context import CallerContext
 from pyecho.run.extent import Extent
 from pyecho.run.pipeline import MakePipeline, Pipeline
 from pyecho.run.reading import Reading
-from pyecho.run.threads import Crew
+from pyecho.run.threads import Crew, leaving_source
 from pyecho.source import Source
 from pyecho.state.position import Snapshot
 from pyecho.stats import EchoStats
@@ -252,7 +252,7 @@ class Engine:
         `read`: a pass whose items are all read, and whose end the source is to know.
         """
         if read is not None:
-            self._end_pass(partial(_read_end, read))
+            self._do_last(partial(_read_end, read))
         if self._pipeline is not None:
             self._stop(self._pipeline)
         self.crew.let_go()
@@ -265,10 +265,18 @@ class Engine:
         pipeline.stop()
         self._end_pass(pipeline.echo.stage._leave_source)
 
+    def stop_if_failed(self, flow: Flow) -> None:
+        """Stop the other stages if a link has failed, which ends only the consumer's stage."""
+        if flow.pipeline is not None and not flow.pipeline.at_end:
+            self._stop(flow.pipeline)
+
     def _end_pass(self, leave: Callable[[], None]) -> None:
-        """Have the thread that reads leave the source: a pass may belong to it."""
-        if not self.crew.do_last(leave):
-            leave()
+        self._do_last(partial(_leaving, leave))
+
+    def _do_last(self, function: Callable[[], None]) -> None:
+        """Have the thread that reads call a function: a pass may belong to it."""
+        if not self.crew.do_last(function):
+            function()
 
     def drop(self) -> None:
         """Stop the pipeline, and let it go."""
@@ -284,6 +292,11 @@ class Engine:
         """Return the counts and times of all epochs so far."""
         pipeline = self._pipeline  # another thread may drop it meanwhile
         return self._past if pipeline is None else self._past + pipeline.stats()
+
+
+def _leaving(leave: Callable[[], None]) -> None:
+    with leaving_source:
+        leave()
 
 
 def _read_end(read: Iterator[Any]) -> None:

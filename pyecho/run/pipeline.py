@@ -142,10 +142,10 @@ class Pipeline:
         for stage in self._stages:
             stage.stop()
 
-    def stop_if_failed(self) -> None:
-        """Stop the other stages if a link has failed, which ends only the consumer's stage."""
-        if not all(stage._at_end for stage in self._stages):
-            self.stop()
+    @property
+    def at_end(self) -> bool:
+        """True if all nodes are."""
+        return all(stage._at_end for stage in self._stages)
 
     # ------------------------------------------------------------ states and statistics
 

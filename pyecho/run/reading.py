@@ -35,7 +35,6 @@ class Reading(Iterator[Iterator[Any]]):
     """
 
     _items: Any = None  # of the running pass
-    _leaving = leaving_source  # an attribute, because a late finalizer finds modules empty
 
     def __init__(
         self, source: Source, config: Config, saved: Snapshot, state: dict[str, Any] | None
@@ -276,12 +275,10 @@ class Reading(Iterator[Iterator[Any]]):
         self._leave_pass()
         self._rest = self._cursors.last = None
 
-    __del__ = leave
-
     def _leave_pass(self) -> None:
         if self._items is None:
             return
         if self._limited is not None and self._limited.exceeded:
             self.excess.append(1)
-        with self._leaving:
+        with leaving_source:
             self._items = self._limited = None

@@ -276,8 +276,8 @@ class Run:
             return  # another one has begun since, or it is over
         at_end = flow.at_end
         if completed or at_end:
-            if at_end and flow.pipeline is not None:
-                flow.pipeline.stop_if_failed()
+            if at_end:
+                self.engine.stop_if_failed(flow)
             self._pass_on(flow, following=not at_end)
             flow.warn_of_lengths(self.source, completed=completed)
             return

@@ -28,13 +28,12 @@ class _Leaving:
 
     def __init__(self) -> None:
         self.threads: set[int | None] = set()
-        self._ident = threading.get_ident  # kept, because the module may be empty by then
 
     def __enter__(self) -> None:
-        self.threads.add(self._ident())
+        self.threads.add(threading.get_ident())
 
     def __exit__(self, *exception: object) -> None:
-        self.threads.discard(self._ident())
+        self.threads.discard(threading.get_ident())
 
 
 leaving_source = _Leaving()

@@ -1,6 +1,7 @@
 """Two Ctrl-C at the end of an iteration, and one in the lock of a progress bar."""
 
 import contextlib
+import sys
 import threading
 
 import numpy as np
@@ -43,6 +44,24 @@ def test_interrupts_at_the_end_of_an_iteration_skip_and_repeat_nothing(form, gap
         for epoch in epochs[1:]:
             assert [batch.tolist() for batch in loader] == epoch, point
     assert point > 3
+
+
+@pytest.mark.parametrize("form", ["plain", "shards", "epochs"])
+def test_interrupt_while_a_loader_is_closed_is_raised(form, monkeypatch):
+    dropped, point, reached = [], 0, True
+    monkeypatch.setattr(sys, "unraisablehook", lambda each: dropped.append(each.exc_type))
+    while reached:
+        point += 1
+        loader = made(form)
+        iterator = iter(loader)
+        next(iterator)
+        interrupts = Interrupts(point)
+        completed = interrupts.strikes(loader.close)
+        reached = not interrupts.left
+        assert completed != reached, f"point {point}"
+        loader.close()
+    assert not dropped
+    assert point > 10
 
 
 def test_progress_bars_leave_no_thread():

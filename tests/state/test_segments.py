@@ -108,3 +108,18 @@ def test_resume_plans_a_segment_anywhere_in_a_pass(source, batch):
     del state["digest"]
     state["position"] |= {"batches": batch, "delivered": batch}
     goes_on(make, state, payload=False)
+
+
+def test_state_that_would_take_long_to_plan_again_says_what_to_do():
+    def make():
+        options = OPTIONS | {"epochs": None, "steps_per_epoch": 13}
+        return pyecho.EchoLoader(np.arange(23), unique_in_batch=True, **options)
+
+    loader, again = make(), make()
+    next(iter(loader))
+    state = loader.state_dict(payload=False)
+    state["position"] |= {"iterations": 2**36}
+    state["digest"] = digest(state)
+    again.load_state_dict(state)
+    with pytest.raises(pyecho.CheckpointError, match="pass epochs= instead of steps_per_epoch="):
+        next(iter(again))

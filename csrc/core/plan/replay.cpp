@@ -158,6 +158,12 @@ void Replay::check() const {
     uses = is_bounded ? static_cast<double>(decisions_) * batch_size_ : 0;
     most_uses += kMostDecided;
   }
+  if (uses > most_uses && !is_bounded) {
+    throw BadState(
+        "the state was taken after more than 2^36 uses of a run without segments, which would take an hour to plan "
+        "again: it is damaged, or unique_in_batch and steps_per_epoch were used for so long; load an earlier one, and "
+        "pass epochs= instead of steps_per_epoch=, or begin anew with set_epoch() before that");
+  }
   // An iteration with uses has a decision.
   const bool many_iterations = config.adaptive() && iterations > kMostEmptyPasses + static_cast<double>(decisions_);
   if (uses > most_uses || empty > kMostEmptyPasses || many_iterations) {
