@@ -99,10 +99,7 @@ class Structure:
         node = self._node
         if node is None:
             return next(leaves)
-        children = [part._nest_of(leaves) for part in self._parts]
-        if children and all(map(operator.is_, children, node.children)):
-            return self._nest
-        return node.rebuild(children)
+        return _rebuilt(self._nest, node, [part._nest_of(leaves) for part in self._parts])
 
     def match(self, nest: Any) -> list[Any]:
         """Return what a nest has in the places of the leaves; `SpecMismatch` names the place.
@@ -161,15 +158,40 @@ def _structure_of(nest: Any, leaves: list[Any]) -> Structure:
     return Structure(nest, node, [_structure_of(child, leaves) for child in node.children])
 
 
+@bounded
 def leaves_of(nest: Any) -> list[Any]:
-    """Return the leaves of a nest, in order."""
-    return flatten(nest)[0]
+    """Return the leaves of a nest, in order: the first half of `flatten`, in less time."""
+    leaves: list[Any] = []
+    _collect(nest, leaves)
+    return leaves
 
 
+def _collect(nest: Any, leaves: list[Any]) -> None:
+    node = node_of(nest)
+    if node is None:
+        leaves.append(nest)
+    else:
+        for child in node.children:
+            _collect(child, leaves)
+
+
+@bounded
 def map_nest(function: Callable[[Any], Any], nest: Any) -> Any:
     """Return the nest with each leaf replaced by ``function(leaf)``; itself if none changes."""
-    leaves, structure = flatten(nest)
-    return structure.unflatten(map(function, leaves))
+    return _mapped(function, nest)
+
+
+def _mapped(function: Callable[[Any], Any], nest: Any) -> Any:
+    node = node_of(nest)
+    if node is None:
+        return function(nest)
+    return _rebuilt(nest, node, [_mapped(function, child) for child in node.children])
+
+
+def _rebuilt(nest: Any, node: Node, children: list[Any]) -> Any:
+    if children and all(map(operator.is_, children, node.children)):
+        return nest
+    return node.rebuild(children)
 
 
 def spec_of(example: Any) -> Any:
