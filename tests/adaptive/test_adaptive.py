@@ -1,11 +1,9 @@
 """An adaptive factor: the bounds of uses, the log, and what it decides."""
 
-import os
 import threading
 import time
 import weakref
 from collections import Counter, deque
-from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -190,30 +188,6 @@ def test_state_of_a_run_with_another_log_is_an_error():
     other.load_state_dict(state)
     with pytest.raises(pyecho.CheckpointError, match="not that of this run"):
         next(iter(other))
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork()")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_forked_child_cannot_take_the_state_of_its_parent():
-    loader = pyecho.EchoLoader(Slow(100), 2, batch_size=4, threads=1)
-    buffer = pyecho.EchoBuffer(
-        pyecho.Field((), np.int64), batch_size=4, shuffle_buffer=8, threads=1
-    )
-    for number in range(8):
-        buffer.put(number)
-    batches = iter(loader)
-    next(batches)
-    state = buffer.state_dict()
-    child = os.fork()
-    if child == 0:
-        raised = 0
-        for call in (loader.state_dict, buffer.state_dict, partial(buffer.load_state_dict, state)):
-            try:
-                call()
-            except pyecho.EchoError:
-                raised += 1
-        os._exit(raised)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
 
 
 def test_replay_refuses_a_log_that_grows_without_end_and_says_where():

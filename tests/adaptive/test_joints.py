@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections import Counter, deque
+from collections import deque
 from itertools import chain, islice
 
 import numpy as np
@@ -61,27 +61,6 @@ def rest_of(loader, count):
             if len(taken) == count:
                 break
     return taken
-
-
-@pytest.mark.parametrize("way", WAYS, ids=" ".join)
-def test_log_decides_all_for_any_threads_and_uses_stay_in_bounds(way):
-    factor = pyecho.Adaptive(5, min=1)
-    with loader_with(factor, threads=1, **way) as loader:
-        epochs = [[rows_of(emission) for emission in loader] for _ in range(8)]
-        log = loader.stats().log
-    assert len(log) > 3
-    for threads in (0, 1, 2, 4):
-        with loader_with(factor.replay(log), 0.02 * threads, threads=threads, **way) as again:
-            assert [[rows_of(emission) for emission in again] for _ in range(8)] == epochs
-    batches = list(chain(*epochs))
-    if "steps_per_epoch" in way:
-        assert all(len(epoch) == 13 for epoch in epochs)
-        assert all(len(batch) == 4 for batch in batches)
-        return
-    uses = Counter(item for item, _ in chain(*batches))
-    assert set(uses) == set(range(ITEMS))
-    assert min(uses.values()) >= 8
-    assert max(uses.values()) <= 8 * 5
 
 
 @pytest.mark.parametrize("payload", [True, False])

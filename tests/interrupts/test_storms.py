@@ -31,7 +31,7 @@ def test_pipeline_loses_nothing_by_an_interrupt_at_any_point(number):
     check(number, counted.strikes, seed=number)
     points = range(1, counted.reached + 1)
     if not STRESS:
-        points = random.Random(number).sample(points, 10)
+        points = random.Random(number).sample(points, 5)
     with unraisable_interrupts_dropped():
         for at in points:
             check(number, Interrupts(at).strikes, seed=number)

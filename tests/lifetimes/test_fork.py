@@ -55,7 +55,10 @@ def test_childs_use_of_the_parents_iterator_is_refused_and_the_parent_goes_on(ar
 
 @pytest.mark.parametrize(
     "use",
-    ["buffer.put(1)", "buffer.put_batch(np.arange(3))", "buffer.reserve()", "next(iter(buffer))"],
+    [
+        *["buffer.put(1)", "buffer.put_batch(np.arange(3))", "buffer.reserve()"],
+        *["next(iter(buffer))", "buffer.state_dict()", "buffer.load_state_dict(state)"],
+    ],
 )
 def test_buffer_of_the_parent_refuses_every_use(use):
     run(
@@ -63,6 +66,7 @@ def test_buffer_of_the_parent_refuses_every_use(use):
         + f"""
         buffer = pyecho.EchoBuffer(pyecho.Field((), int), batch_size=1)
         buffer.put(0)
+        state = buffer.state_dict()
         in_child(refused(lambda: {use}))
         buffer.close()
         assert len([batch.copy() for batch in buffer]) == 2

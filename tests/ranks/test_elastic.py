@@ -1,41 +1,37 @@
 """`shards`: the same global batches for any number of ranks, also after a resume with others."""
 
+from collections import deque
+from itertools import islice
+
 import numpy as np
 import pytest
-from worlds import Told, global_batches, loader_of, numbers_of, run_world
+from worlds import Told, loader_of, numbers_of, run_world
 
 from pyecho import CheckpointError
 
 BATCH, SHARDS, POOL = 24, 12, 240
 
 
-def go_on(size, state, steps, items, factor, *, source=np.array, ends=3, **options):
-    """Take so many global batches and ends of epochs, at most; return them and all states then."""
+def states_after(steps, size, items, *, source=np.array, state=None, **options):
+    """Take so many global batches, maybe from a state on; return the states of all ranks."""
 
     def rank_does(member):
         loader = loader_of(
             member,
             source(items[member.rank :: member.size]),
-            factor,
+            2,
             batch_size=BATCH // member.size,
             shuffle_buffer=POOL // member.size,
             shards=SHARDS,
             **options,
         )
-        if state is not None:
-            loader.load_state_dict(state)
-        taken = []
         with loader:
-            while taken.count(None) < ends and len(taken) < steps:
-                for batch in loader:
-                    taken.append(batch.tolist())
-                    if len(taken) == steps:
-                        return taken, loader.state_dict(payload=False)
-                taken.append(None)
-            return taken, loader.state_dict(payload=False)
+            if state is not None:
+                loader.load_state_dict(state)
+            deque(islice(loader, steps), maxlen=0)
+            return loader.state_dict(payload=False)
 
-    results, _ = run_world(size, rank_does)
-    return global_batches([each[0] for each in results]), [each[1] for each in results]
+    return run_world(size, rank_does)[0]
 
 
 def test_state_with_items_serves_the_rank_it_is_of():
@@ -65,7 +61,7 @@ def test_state_with_items_serves_the_rank_it_is_of():
 
 @pytest.mark.parametrize("changes", [{"shards": 6}, {"batch_size": 7}, {"shuffle_buffer": 60}])
 def test_state_of_options_out_of_proportion_is_refused(changes):
-    _, states = go_on(2, None, 5, list(range(200)), 2)
+    states = states_after(5, 2, list(range(200)))
     options = {"batch_size": 8, "shuffle_buffer": 80, "shards": SHARDS}
 
     def rank_does(member):
@@ -87,6 +83,6 @@ def test_passes_that_get_longer_go_on_with_as_many_ranks():
             return iter(items)
 
     items, options = list(range(48)), {"source": Growing, "steps_per_epoch": 9}
-    _, states = go_on(3, None, 7, items, 2, **options)
+    states = states_after(7, 3, items, **options)
     with pytest.raises(AssertionError, match="the state is that of rank 1 of 3, and this is"):
-        go_on(2, states[1], 10**6, items, 2, **options)
+        states_after(1, 2, items, state=states[1], **options)

@@ -6,9 +6,7 @@ from itertools import chain
 import numpy as np
 import pytest
 from native import Numbers
-from worlds import Unsized, loader_of, numbers_of, run_world
-
-from pyecho import Adaptive
+from worlds import loader_of, numbers_of, run_world
 
 pytestmark = pytest.mark.filterwarnings("ignore:the .* items of the source, used")
 
@@ -81,38 +79,6 @@ def test_state_of_a_source_whose_length_changes_goes_on(options):
             assert rest == [batches[4:], *whole[epoch + 1 :]]
 
     run_world(2, rank_does)
-
-
-@pytest.mark.parametrize("batch_size", [None, 4])
-def test_adaptive_factor_adapts_to_the_source_of_each_rank(batch_size):
-    factor = Adaptive(6)
-
-    def rank_does(member, factor=factor):
-        source = Unsized(numbers_of(member.rank, (90, 30)[member.rank]))
-        options = {"batch_size": batch_size, "shuffle_buffer": 8, "steps_per_epoch": 20}
-        with loader_of(member, source, factor, with_info=True, **options) as loader:
-            made = [[uses_in(each) for each in loader] for _ in range(3)]
-            return made, loader.stats().log
-
-    results, world = run_world(2, rank_does)
-    for rank, (made, log) in enumerate(results):
-        assert [len(epoch) for epoch in made] == [20] * 3
-        assert {value // 1000 for value, _ in chain(*chain(*made))} == {rank}
-        assert max(use for _, use in chain(*chain(*made))) < factor.max
-        again = run_world(
-            2,
-            lambda member, log=log, rank=rank: rank_does(
-                member, factor.replay(log if member.rank == rank else results[1 - rank][1])
-            ),
-        )
-        assert again[0][rank][0] == made
-    assert len({len(sent) for sent in world.messages}) == 1
-
-
-def uses_in(emission):
-    """Return the value and the number of each use of a batch."""
-    batch, info = emission
-    return list(zip(np.atleast_1d(np.array(batch)).tolist(), info.use.tolist(), strict=True))
 
 
 def test_native_source_is_a_source_like_any_other():

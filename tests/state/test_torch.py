@@ -39,56 +39,6 @@ def plain(emission):
     return batch["image"].tolist(), batch["label"].tolist(), info.source_index.tolist()
 
 
-def check(make, stops, **arguments):
-    """Two epochs, saved at each of these places, against two that were not."""
-
-    def take(loader, taken, until):
-        batches = iter(loader)
-        while len(taken) < until:
-            emission = next(batches, None)
-            if emission is None:
-                batches = iter(loader)
-            taken.append("end" if emission is None else plain(emission))
-        return batches
-
-    whole = []
-    loader = make()
-    take(loader, whole, 2 * len(loader) + 2)
-    for stop in stops:
-        loader, taken = make(), []
-        batches = take(loader, taken, stop)
-        state = moved(loader, **arguments)
-        del batches
-        loader = make()
-        loader.load_state_dict(state)
-        take(loader, taken, len(whole))
-        assert taken == whole, stop
-        loader.close()
-
-
-class Arrays(Stateful):
-    """Items of NumPy arrays and scalars, with a leaf of size zero beside one of another dtype."""
-
-    def item(self, number):
-        rows = np.full(3, number, np.float32)
-        empty = {"none": np.empty(0, np.float64), "nothing": np.empty((0, 2), np.int16)}
-        return {"image": rows, "label": np.int64(number), "yes": np.bool_(number % 2), **empty}
-
-    def __len__(self):
-        return self.items
-
-
-@pytest.mark.parametrize("prefetch", [1, 8])
-@pytest.mark.parametrize("source", [Arrays, lambda items: list(Arrays(items))])
-def test_items_of_arrays_and_scalars_that_were_read_ahead(prefetch, source):
-    def make():
-        return pyecho.torch.EchoLoader(
-            source(30), 2, batch_size=4, shuffle_buffer=5, prefetch=prefetch, with_info=True
-        )
-
-    check(make, (0, 1, 5, 14, 15, 16))
-
-
 def augmented(source, **options):
     options = {"batch_size": 4, "shuffle_buffer": 8, "augment": lambda batch, rng: batch} | options
     return pyecho.torch.EchoLoader(source, 2, **options)
