@@ -54,7 +54,7 @@ def test_state_whose_batches_made_ahead_are_of_later_segments_can_be_saved_again
 
 
 def goes_on(make, state, *, payload):
-    """Check that a position far on is reached from its segment, and goes on by states from there."""
+    """Check that a position far on is reached from its segment, and goes on from there."""
     far, resumed = make(), make()
     far.load_state_dict(state | {"digest": digest(state)})
     batches = iter(far)
