@@ -39,6 +39,7 @@ class Loaded:
     value: Any
     within: str | Loaded = "the state"  # the place itself, or the container that the value is in
     key: str | int = ""
+    _is_named: bool = False  # found before
 
     @property
     def place(self) -> str:
@@ -56,7 +57,8 @@ class Loaded:
 
     def __getitem__(self, name: str) -> Loaded:
         """Return a value of a dict."""
-        if not is_named(self.value) or name not in self.value:
+        self._is_named = self._is_named or is_named(self.value)
+        if not self._is_named or name not in self.value:
             self.fail(f"a dict with {name!r}")
         return Loaded(self.value[name], self, name)
 

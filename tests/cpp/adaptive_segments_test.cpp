@@ -238,7 +238,7 @@ TEST(AdaptiveSegments, the_log_decides_all) {
   for (std::uint32_t number = 0; number < kWorlds; ++number) {
     World world = any_world(random);
     const Output output = Runner(world, number).run();
-    world.config.replay = output.log;
+    world.config.replay = std::make_shared<const DecisionLog>(output.log);
     const Output again = Runner(world, 7 + number).run();
     ASSERT_EQ(output.batches, again.batches) << number;
     ASSERT_EQ(output.iterations, again.iterations) << number;
@@ -253,8 +253,9 @@ TEST(AdaptiveSegments, a_position_goes_on_and_tells_of_its_segment_only) {
   for (std::uint32_t number = 0; number < kWorlds; ++number) {
     World world = any_world(random);
     const Output output = Runner(world, number).run();
-    world.config.replay = output.log;  // so that runs decide alike after the position
-    std::size_t after = 0;             // batches before the position
+    world.config.replay =
+        std::make_shared<const DecisionLog>(output.log);  // so that runs decide alike after the position
+    std::size_t after = 0;                                // batches before the position
     std::vector<PlanPosition> positions = output.positions;
     while (after < output.batches.size()) {
       const std::size_t at = random() % (output.batches.size() - after);
