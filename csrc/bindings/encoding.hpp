@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -42,7 +43,7 @@ inline pybind11::dict log_dict(const DecisionLog& log) {
 }
 
 // Returns the log in such a dict.
-inline DecisionLog log_of(const pybind11::dict& dict) {
+inline std::shared_ptr<const DecisionLog> log_of(const pybind11::dict& dict) {
   DecisionLog log;
   for (const auto& [key, decisions] : dict) {
     SegmentName segment;
@@ -54,7 +55,7 @@ inline DecisionLog log_of(const pybind11::dict& dict) {
     }
     log.emplace(segment, decisions.cast<Decisions>());
   }
-  return log;
+  return std::make_shared<const DecisionLog>(std::move(log));
 }
 
 // Raises CheckpointError if a plan has diverged from its log.

@@ -31,6 +31,7 @@ from pyecho.state.walk import Loaded, digest, is_named, is_scalar, plain, shown
 
 MOST_EPOCHS = 2**63
 MOST_RANKS = 2**20
+MOST_LINKS = 16  # no loader has more than four
 MOST_EMPTY_PASSES = 2**20  # replaying them takes time and memory, and no use ends it
 
 
@@ -101,7 +102,7 @@ def _check_options(state: Loaded, config: Config) -> int:
         known = name in options and name in saved and is_scalar(value)
         if not known or value != options[name]:
             raise CheckpointError(
-                f"the state was taken with {name}={shown(value)}, and here it is "
+                f"the state was taken with {name:.40}={shown(value)}, and here it is "
                 f"{options.get(name)!r}; all options that decide the output must be the same"
             )
     return ranks
@@ -149,7 +150,9 @@ def _snapshot_of(state: Loaded, ranks: int, config: Config) -> Snapshot:
         if at.passes is None:
             raise CheckpointError("the state holds items and not the passes they are of")
         unspent = _unspent_of(state["unspent"], at.fed, config)
-    links = {name: _link_of(link) for name, link in state["links"].named().items()}
+    found = state["links"].named()
+    _require(len(found) <= MOST_LINKS, "links")
+    links = {name: _link_of(link) for name, link in found.items()}
     # Only the last end may have been counted before it came.
     _require(all(taken <= at.iterations + 1 for taken, *_ in links.values()), "links")
     ahead = sum(entry[0] == BATCH for *_, made in links.values() for entry in made)

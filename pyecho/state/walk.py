@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn, TypeGuard, TypeVar
@@ -23,19 +23,30 @@ from pyecho.checked import MOST_COUNTED
 MOST_DEPTH = 100  # of containers in each other
 LARGE = 1000  # bytes
 MOST_REPEATED = 2**26
-"""Bytes of elements that share memory with others; each value met again counts as 16 of them."""
+"""Bytes of elements that share memory with others; each value met again counts as 64 of them."""
+READS = 32
+"""Bytes of arrays that are read again, as views of one memory, count as one of them."""
 
-_PLAIN = (bool, int, float, complex, str, type(None))
+_WALKED = (dict, list, tuple, bytes, bytearray, bool, int, float, complex, str, type(None))
 
 Kind = TypeVar("Kind")
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Loaded:
     """A value that was loaded, and where it is. Reading it raises `CheckpointError`."""
 
     value: Any
-    place: str = "the state"
+    within: str | Loaded = "the state"  # the place itself, or the container that the value is in
+    key: str | int = ""
+    _is_named: bool = False  # found before
+
+    @property
+    def place(self) -> str:
+        """Where the value is, as messages say it."""
+        if isinstance(self.within, str):
+            return self.within
+        return f"{self.within.place}[{self.key if type(self.key) is int else str(self.key)[:40]!r}]"
 
     def fail(self, needed: str) -> NoReturn:
         """Raise the error of a value that is not what is needed."""
@@ -46,25 +57,26 @@ class Loaded:
 
     def __getitem__(self, name: str) -> Loaded:
         """Return a value of a dict."""
-        if not is_named(self.value) or name not in self.value:
+        self._is_named = self._is_named or is_named(self.value)
+        if not self._is_named or name not in self.value:
             self.fail(f"a dict with {name!r}")
-        return Loaded(self.value[name], f"{self.place}[{name!r}]")
+        return Loaded(self.value[name], self, name)
 
     def named(self) -> dict[str, Loaded]:
         """Return the values of a dict."""
         if not is_named(self.value):
             self.fail("a dict of names")
-        return {name: Loaded(each, f"{self.place}[{name!r}]") for name, each in self.value.items()}
+        return {name: Loaded(each, self, name) for name, each in self.value.items()}
 
-    def each(self, *lengths: int) -> list[Loaded]:
-        """Return the values of a list, or of a tuple, which some files make of lists."""
+    def each(self, *lengths: int) -> Iterator[Loaded]:
+        """Yield the values of a list, or of a tuple, which some files make of lists."""
         if not is_of(self.value, list, tuple) or (lengths and len(self.value) not in lengths):
             self.fail(f"a list of length {' or '.join(map(str, lengths))}" if lengths else "a list")
-        return [Loaded(each, f"{self.place}[{at}]") for at, each in enumerate(self.value)]
+        return (Loaded(each, self, at) for at, each in enumerate(self.value))
 
     def of(self, kind: type[Kind]) -> Kind:
         """Return a value of a type itself, or what is in a scalar or an array without axes."""
-        value = plain(self.value)
+        value = self.value if type(self.value) is kind else plain(self.value)
         if type(value) is not kind:
             self.fail(f"a {kind.__name__}")
         return value
@@ -83,9 +95,10 @@ class Loaded:
     def array(self, dtype: Any, axes: int) -> Any:
         """Return an array of this very dtype, or a tensor as one."""
         array = self._array(plain(self.value))
-        if array is None or array.dtype != dtype or array.ndim != axes:
-            self.fail(f"an array of {np.dtype(dtype)} with {axes} axes")
-        return np.ascontiguousarray(array)
+        fits = array is not None and array.dtype == dtype and array.ndim == axes
+        if not fits or not array.flags.c_contiguous:  # a copy of each view could be any memory
+            self.fail(f"an array of {np.dtype(dtype)} with {axes} axes, in C order")
+        return array
 
     def numbers(self, kind: type, least: float, most: float, *shape: int | None) -> Any:
         """Return an array of numbers, which lists of lists may hold. None: of any extent."""
@@ -94,7 +107,7 @@ class Loaded:
             if len(shape) > 1:
                 rows = [each.numbers(kind, least, most, *shape[1:]) for each in self.each()]
                 return np.array(rows).reshape(len(rows), *shape[1:])
-            values = list(map(plain, value))
+            values = value if all(type(each) is int for each in value) else list(map(plain, value))
             value = np.array(values) if all(is_of(each, int, kind) for each in values) else None
         array = self._array(value)
         kinds = "iu" if kind is int else "iuf"
@@ -144,62 +157,84 @@ class _Digest:
         self._met: dict[int, tuple[Any, bytes, int]] = {}
         """By id: containers, each with its digest (empty while it is made) and how many values are
         in it, and whatever else takes time."""
+        # By id, as neither a type nor a dtype is asked for its hash:
+        self._bases: dict[int, Any] = {}
+        self._dtypes: dict[int, str] = {}
+        self._read: dict[int, int] = {}  # bytes of arrays in each memory
         self._values = 0
         self._repeated = 0.0
 
-    def of(self, value: Any) -> bytes:
+    def of(self, given: Any) -> bytes:
         """Return the digest of a container, and of another value what stands for it."""
         self._values += 1
-        value = plain(value)
-        if id(value) in self._met:
-            _, found, values = self._met[id(value)]
+        value, base = given, self._bases.get(id(type(given))) or self._find_base(given)
+        if base is object:
+            value = plain(given)
+            base = _base_of(value, *_WALKED)
+        if met := self._met.get(id(value)) or self._met.get(id(given)):
+            _, found, values = met
             self._values += values
-            self._spend(16 * values)
+            self._spend(64 * values)
             return found or self._fail("contains itself")
-        base = _base_of(value, dict, list, tuple, bytes, bytearray, *_PLAIN)
         if base in (dict, list, tuple):
             return self._of_container(value, base)
         found, size = self._of_other(value, base)
         if size <= LARGE:
             return found
         found = b"#" + self._new(found).digest()
-        self._met[id(value)] = value, found, 0
+        self._met[id(given)] = given, found, 0
         return found
+
+    def _find_base(self, value: Any) -> Any:
+        """Return the type that a value is walked as; object: `plain` may make another one of it."""
+        is_numpy = _base_of(value, np.ndarray, np.generic)
+        found = None if is_numpy else _base_of(value, *_WALKED)
+        self._bases[id(type(value))] = found or object
+        return found or object
 
     def _of_other(self, value: Any, base: Any) -> tuple[bytes, int]:
         """Return what stands for a value without others in it, and how many bytes it took."""
+        if base is int:
+            text = f"{int.__index__(value):x};"
+            return text.encode(), len(text)
         if base in (bytes, bytearray):
             found = bytes(base.__getitem__(value, slice(None)))
             return b"b%d:" % len(found) + found, len(found)
         if base is not None:
-            text = f"{int.__index__(value):x};" if base is int else f"{base.__repr__(value)};"
+            text = f"{base.__repr__(value)};"
             return text.encode("utf-8", "surrogatepass"), len(text)
         self._spend(_excess_of(value))
         array = _array_of(value)
         if array is None or array.dtype.hasobject:
             return f"<{type(value).__qualname__}>".encode(), 0
-        dtype = str(value.dtype).removeprefix("torch.")  # a file may make tensors of arrays
+        self._spend(self._read_again(value) / READS)
+        dtype = self._dtypes.get(id(value.dtype))
+        if dtype is None:  # a file may make tensors of arrays
+            dtype = self._dtypes[id(value.dtype)] = str(value.dtype).removeprefix("torch.")
         checksum = _core.checksum(np.ascontiguousarray(array))
         return f"{dtype}{tuple(value.shape)}{checksum};".encode(), array.nbytes
+
+    def _read_again(self, value: Any) -> int:
+        """Return how many bytes of an array or tensor were read before, as views share memory."""
+        owner, size = _owner_of(value)
+        self._read[owner] = read = self._read.get(owner, 0) + int(value.nbytes)
+        return max(0, min(int(value.nbytes), read - size))
 
     def _of_container(self, value: Any, base: Any) -> bytes:
         if len(self._path) == MOST_DEPTH:
             self._fail(f"is a nest of more than {MOST_DEPTH} containers in each other")
         self._met[id(value)] = value, b"", 0
-        before, made = self._values, self._new()
+        before, made, path = self._values, self._new(), self._path
+        path.append("a key")
+        made.update((b"{%d" if base is dict else b"[%d") % base.__len__(value))
+        entries: Any = ((b"", at, each) for at, each in enumerate(base.__iter__(value)))
         if base is dict:
-            self._path.append("a key")
             entries = [(self.of(key), key, each) for key, each in dict.items(value)]
-            self._path.pop()
             entries.sort(key=lambda entry: entry[0])  # alike ones stay in their order
-            made.update(b"{%d" % len(entries))
-        else:
-            entries = [(b"", at, each) for at, each in enumerate(base.__iter__(value))]
-            made.update(b"[%d" % len(entries))
         for name, key, each in entries:
-            self._path.append(key)
+            path[-1] = key
             made.update(name + self.of(each))
-            self._path.pop()
+        path.pop()
         found = b"#" + made.digest()
         self._met[id(value)] = value, found, self._values - before
         return found
@@ -217,7 +252,7 @@ class _Digest:
 def plain(value: Any) -> Any:
     """Return an array of a subclass as an array, and what is in a scalar, or in one of no axes."""
     base = _base_of(value, np.ndarray, np.generic)
-    if base is np.ndarray:  # of a mapped file, say
+    if base is np.ndarray and type(value) is not base:  # of a mapped file, say
         value = np.ndarray.view(value, np.ndarray)
     if base is np.generic or (base is np.ndarray and value.ndim == 0):
         return base.item(value)
@@ -272,6 +307,16 @@ def _excess_of(value: Any) -> float:
     pairs = zip(value.shape, strides, strict=True)
     span = value.itemsize + unit * sum((extent - 1) * abs(stride) for extent, stride in pairs)
     return max(0, value.nbytes - span) if value.nbytes else 0
+
+
+def _owner_of(value: Any) -> tuple[int, int]:
+    """Return a number of the memory that an array or tensor is a view of, and its bytes."""
+    if type(value) is not np.ndarray:
+        storage = value.untyped_storage()
+        return storage.data_ptr(), storage.nbytes()
+    while type(value.base) is np.ndarray:
+        value = value.base
+    return id(value), value.nbytes
 
 
 def _array_of(value: Any) -> Any:

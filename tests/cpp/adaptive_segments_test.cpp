@@ -85,7 +85,7 @@ TEST(AdaptiveSegments, the_log_decides_all_and_a_position_tells_of_its_segment_o
   for (std::uint32_t number = 0; number < kWorlds; ++number) {
     World world = adaptive_world(random);
     const Output output = Runner(world, 1 + number).run();
-    world.config.replay = output.log;
+    world.config.replay = std::make_shared<const DecisionLog>(output.log);
     const Output again = Runner(world, 7 + number).run();
     ASSERT_EQ(rows_of(output), rows_of(again)) << number;
     ASSERT_EQ(output.ended, again.ended) << number;

@@ -136,7 +136,7 @@ TEST(Drivers, an_adaptive_factor_stays_in_its_bounds_and_its_log_gives_the_same_
     EXPECT_LE(*std::ranges::max_element(uses), 6);
     for (const std::uint32_t others : {0U, 3U}) {
       EchoConfig config = adaptive(others);
-      config.plan.replay = live.log();
+      config.plan.replay = std::make_shared<const DecisionLog>(live.log());
       EchoBuffer again(config);
       EXPECT_EQ(run_buffer(again, {3000}, 1, 5), found);
       EXPECT_FALSE(again.diverged());

@@ -93,9 +93,16 @@ TEST(AdaptivePlan, a_log_stays_as_it_was_while_more_is_decided) {
   }
 }
 
+TEST(AdaptivePlan, a_log_to_replay_is_not_copied) {
+  PlanConfig config = config_of(4, 1, 6, 4);
+  config.replay = std::make_shared<const DecisionLog>(DecisionLog{{{}, {4, 3, 5}}});
+  const Plan plan(config);
+  EXPECT_EQ(plan.config().replay, config.replay);
+}
+
 TEST(AdaptivePlan, a_log_of_another_run_is_noticed) {
   PlanConfig config = config_of(4, 1, 6, 4);
-  config.replay[{}] = Decisions({4, 3, 5});  // at most 4 items can leave
+  config.replay = std::make_shared<const DecisionLog>(DecisionLog{{{}, {4, 3, 5}}});  // at most 4 items can leave
   AdaptiveRun run(config);
   for (int batch = 0; batch < 2; ++batch) {
     run.feed(8);

@@ -49,6 +49,7 @@ def itself():
 
 
 LONG = "x" * 2**20  # one object
+MEMORY = np.zeros(2**22)
 
 ENDLESS = {
     "doubled": doubled(60),
@@ -61,6 +62,8 @@ ENDLESS = {
     "strided": np.lib.stride_tricks.as_strided(np.zeros(1), (10**13,), (0,)),
     "broadcast": np.broadcast_to(np.zeros(3), (10**13, 3)),
     "windows": np.lib.stride_tricks.sliding_window_view(np.zeros(10**6), 10**5),
+    "views of one storage": [torch.from_numpy(MEMORY)[at:] for at in range(400)],
+    "views of one array": [MEMORY[at:] for at in range(400)],
     "meta": torch.empty(3, device="meta"),
     "meta number": torch.empty((), device="meta"),
 }
@@ -154,6 +157,12 @@ def examples_state():
             ),
             r"the state\['unspent'\]\['columns'\]\[0\] needs an array with memory of its own",
         ),
+        (
+            lambda state: state["unspent"].update(numbers=np.zeros((3, 2), np.int64)[:, 0]),
+            r"the state\['unspent'\]\['numbers'\] needs an array of int64 .*, in C order",
+        ),
+        (lambda state: state["options"].update({"x" * 10**6: 1}), r"with x{40}=1"),
+        (lambda state: state.update(links={str(at): [] for at in range(17)}), "in its links"),
         (lambda state: state.update(epoch=2**200_000), r"the state\['epoch'\] needs"),
         (lambda state: state["options"].update(seed=2**200_000), "seed=a int"),
     ],

@@ -34,7 +34,7 @@ void AdaptiveStream::begin_segment() {
   filling_ = draining_ = joining_ = false;
   segment_items_ = input_.taken();
   segment_uses_ = drawn_;
-  if (const auto log = config_.replay.find(logs_.back().segment); log != config_.replay.end()) {
+  if (const auto log = config_.replay->find(logs_.back().segment); log != config_.replay->end()) {
     replay(log->second);
   }
 }

@@ -99,8 +99,8 @@ void Plan::begin(std::uint64_t epoch, const Extent& extent, const Segment& segme
   passes_.clear();
   segments_.begin(extent, segment.parts);
   const auto is_of_run = [&](const auto& log) { return log.first.epoch == epoch; };
-  has_joints_ = segment.passes + segment.parts > 0 || !config_.replay.contains({.epoch = epoch, .pass = epoch}) ||
-                std::ranges::count_if(config_.replay, is_of_run) > 1;
+  has_joints_ = segment.passes + segment.parts > 0 || !config_.replay->contains({.epoch = epoch, .pass = epoch}) ||
+                std::ranges::count_if(*config_.replay, is_of_run) > 1;
   turn_ = rows % streams;
   last_ahead_ = 0;
   for (std::uint64_t stream = 0; stream < streams; ++stream) {

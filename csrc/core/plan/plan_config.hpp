@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "core/plan/decisions.hpp"
 #include "core/plan/echo_factor.hpp"
@@ -37,7 +38,8 @@ struct PlanConfig {
   std::uint32_t min_uses = 0;    // 0: the factor is fixed
   std::uint64_t max_age = 0;     // batches after which an item leaves the pool, once it has had min_uses; 0: none
   std::uint32_t batch_size = 1;  // at most capacity
-  DecisionLog replay = {};       // decisions to take again, as far as they go
+  // Decisions to take again, as far as they go.
+  std::shared_ptr<const DecisionLog> replay = std::make_shared<const DecisionLog>();
 
   [[nodiscard]] bool adaptive() const noexcept { return min_uses > 0; }
 
