@@ -58,7 +58,7 @@ struct PlanPosition {
   std::uint64_t iterations = 0;  // to their ends
   std::uint64_t batches = 0;     // of the next iteration
   std::uint32_t min_rows = 1;    // shorter batches are not counted in `batches`
-  std::uint64_t ahead = 0;       // batches taken, at most, since the segment of another consumer's position
+  std::uint64_t ahead = 0;       // batches of these that the last of the consumers, whose segment it is, has not taken
 
   // Returns the number of items in the input, since the run began.
   [[nodiscard]] std::uint64_t taken() const noexcept {

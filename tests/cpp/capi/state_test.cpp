@@ -147,8 +147,8 @@ TEST(State, AForgedOneThatWouldTakeLongToPlanIsRefusedAtOnce) {
     }
   };
   refused(many_empty_passes, "would take long");
-  const auto more_batches_than_uses = [](Words&, auto at) {  // of items that take minutes
-    at[kOpenItems] = std::uint64_t{1} << 26;
+  const auto more_batches_than_uses = [](Words&, auto at) {  // of items that take half a second
+    at[kOpenItems] = std::uint64_t{1} << 23;
     at[kBatches] = ~std::uint64_t{0};
   };
   refused(more_batches_than_uses, "contradicts itself");
