@@ -319,21 +319,17 @@ Places Replay::items() const {
 }
 
 Places Replay::items_of(std::span<const std::uint64_t> numbers) {
-  Places items = this->items();
-  const auto others = std::ranges::stable_partition(
-      items, [&](std::uint64_t number) { return std::ranges::binary_search(numbers, number); },
-      &Places::value_type::first);
-  if (!others.empty() && !plan_.config().adaptive()) {
-    throw BadState(kContradiction);
+  Places held;
+  for (const auto& [number, slot] : items()) {
+    if (std::ranges::binary_search(numbers, number)) {
+      held.emplace_back(number, slot);
+    } else {
+      require(plan_.config().adaptive());
+      plan_.forget(slot);
+    }
   }
-  for (const auto& [number, slot] : others) {
-    plan_.forget(slot);
-  }
-  items.erase(others.begin(), others.end());
-  if (!std::ranges::equal(items, numbers, {}, &Places::value_type::first)) {
-    throw BadState(kContradiction);
-  }
-  return items;
+  require(std::ranges::equal(held, numbers, {}, &Places::value_type::first));
+  return held;
 }
 
 }  // namespace pyecho
