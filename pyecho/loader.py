@@ -299,7 +299,7 @@ class EchoLoader(LoaderTools):
         with the loader: save or copy it before you go on.
 
         After the iteration was left (``break``), it is the position where it was left (after the
-        last batch: the next epoch), until the next ``iter()``, `set_epoch` or `close`.
+        last of ``len()`` batches: the next epoch), until the next ``iter()``, `set_epoch`, `close`.
 
         A source with a ``state_dict`` and ``load_state_dict``, or ``get_state`` and ``set_state``,
         of its own or of its iterators, goes on by them, a `torch.utils.data.DataLoader` over a
