@@ -45,9 +45,8 @@ def device_pipeline(
     """
     device, config = present_device(there.device), fitted.config
     if there.max_bytes is not None:  # what is read or made ahead is there, too
-        fitted = fitted._replace(most_ahead=1)
-        if config.batch_size is None and not config.linked:
-            fitted.wiring.reads_few = True
+        few = config.batch_size is None and not config.linked
+        fitted = fitted._replace(most_ahead=1, wiring=replace(fitted.wiring, reads_few=few))
     augment = None
     if there.augment is not None:
         augment = device_augmentation(there.augment, config, device)

@@ -111,7 +111,9 @@ class _Split:
     def _remember(self, node: Node, path: str) -> bool:
         """Return what is known of a list; `CheckpointError` if it cannot be that."""
         known = list(self.known or ())[len(self.are_columns) :]
-        if not known or not (_may_be_column if known[0] else _may_be_nest)(node, self.rows):
+        fits = _may_be_column if known and known[0] else _may_be_nest
+        is_empty = not node.children and not any(known[:1])
+        if not known or not (is_empty or fits(node, self.rows)):
             raise _other_lists(path)
         return known[0]
 

@@ -27,6 +27,9 @@ from pyecho.warn import warn
 if TYPE_CHECKING:
     from pyecho.run.reading import Reading
 
+MOST_UNEVEN, MOST_UNEVEN_USES = 8, 2**24
+"""How many times more uses a rank may have than by the factor, in a run of more uses than this."""
+
 LOADER_MADE, EPOCH_BEGINS = 1, 2  # kinds of messages
 READY, EMPTY, FAILED = 0, 1, 2  # a source begins with an item, without one, with an exception
 
@@ -199,6 +202,12 @@ def settle(
     longest = max(lengths)
     uses = config.uses_of(longest)
     mine = lengths[0 if group is None else group.rank]
+    all_uses = uses * len(messages) * (config.epochs or 1)
+    if uses > MOST_UNEVEN * config.uses_of(mine) and all_uses > MOST_UNEVEN_USES:
+        raise ConfigError(
+            f"the {mine} items of this rank would have {uses} uses in a pass, {uses // mine} each, "
+            f"because another rank has {longest}; give the ranks parts of similar lengths"
+        )
     if not fits(config, mine, uses):
         raise ConfigError(
             f"{uses} uses of {mine} items are too many for a shuffle_buffer of {config.capacity}; "

@@ -159,6 +159,7 @@ class Reading(Iterator[Iterator[Any]]):
     def _open_rest(self, number: int) -> Any:
         source, saved = self._source, self.saved
         if self._source_state is not None:
+            self._tell(number - saved.at.end_is_due)
             if source.one_shot:  # it may have none once its state is loaded
                 self._looked = list(islice(source.read(), 1))
             held = sum(rows_of(each) if source.batched else 1 for each in saved.held)
@@ -217,7 +218,7 @@ class Reading(Iterator[Iterator[Any]]):
         """Drop the first item and the items of the state, which the stage has by now."""
         self.first, self.again, self._looked = [], [], []
         self.saved, self._cursors.last = Snapshot(at=self.at), None
-        self._source.seen.forget()
+        self._source.begun()
 
     # ------------------------------------------------------------ all items
 

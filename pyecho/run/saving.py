@@ -62,6 +62,8 @@ def _found(run: Run, payload: bool) -> dict[str, Any]:
         return found if state is not None else found | {"rank": None}
     if (has_state or source.native) and not payload:
         raise needs_payload(source)
+    if payload and flow.token is None and run.config.drop_last and not (has_state or source.native):
+        payload = source.one_shot  # a break on the last batch has left uses in the pool to drop
     with run.engine.at_rest(flow, reading=has_state):
         has_order = source.order(None) is not None
         found = saved_now(
@@ -149,7 +151,7 @@ def skipped(run: Run, count: int, items: int | None, adapter: Adapter) -> dict[s
         raise ConfigError(f"count must be at most {batches}, the batches of an epoch")
     epoch, iterations, flow, saved = run.epoch, 0, run.flow, run.saved
     if saved is not None and saved.snapshot is not None:
-        epoch, iterations = saved.snapshot.at.epoch, saved.snapshot.at.iterations
+        epoch, iterations = saved.snapshot.at.epoch, saved.snapshot.taken[0]
     elif flow is not None and run.flows:
         epoch, iterations = flow.saved.at.epoch, run.epoch - flow.saved.at.epoch
     uses = config.uses_of(items) if config.bounded and config.steps_per_epoch is None else None

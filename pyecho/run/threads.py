@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -76,8 +77,10 @@ class Worker:
         self._jobs: SimpleQueue[tuple[Callable[[], None], Flag] | None] = SimpleQueue()
         self._last: Flag | None = None  # set once everything that was given is done
         self._over = Flag()
+        self._at_end: list[Callable[[], None]] = []
+        arguments = self._jobs, self._over, self._at_end
         self._thread = threading.Thread(
-            target=_work, args=(self._jobs, self._over), name=f"pyecho-{name}", daemon=True
+            target=_work, args=arguments, name=f"pyecho-{name}", daemon=True
         )
         with _starting:
             if _exiting:  # an exit handler or a daemon thread of the program's still iterates
@@ -96,11 +99,6 @@ class Worker:
         """True in the worker's own thread."""
         return self._thread is threading.current_thread()
 
-    @property
-    def is_over(self) -> bool:
-        """True once the thread has ended."""
-        return self._over.is_set
-
     def give(self, function: Callable[[], None]) -> Flag:
         """Have a function called in turn, and then the flag set. It must not raise."""
         done = Flag()
@@ -108,6 +106,18 @@ class Worker:
         self._jobs.put((function, done))
         self._last = done
         return done
+
+    def give_last(self, function: Callable[[], None]) -> bool:
+        """Have a function called after the others; return False if the thread is over."""
+        if not self.ending:
+            self.give(function)
+            return True
+        self._at_end.append(function)
+        if self._over.is_set:
+            with suppress(ValueError):  # it was called meanwhile
+                self._at_end.remove(function)
+                return False
+        return True
 
     def end(self) -> None:
         """End the thread after the functions that were given."""
@@ -172,14 +182,9 @@ class Crew:
     def do_last(self, function: Callable[[], None]) -> bool:
         """Have the first thread call a function after its jobs; return False if there is none.
 
-        Does not wait. A thread that is ending has been given such a function before, or has nothing
-        of the source that is its own.
+        Does not wait.
         """
-        if not self._workers or self._workers[0].is_over:
-            return False
-        if not self._workers[0].ending:
-            self._workers[0].give(function)
-        return True
+        return bool(self._workers) and self._workers[0].give_last(function)
 
     def wait(self, *, first: int = 0) -> None:
         """Wait until the threads from number `first` on are done; forget the ones let go."""
@@ -204,7 +209,11 @@ class Crew:
                 worker.done(max(0.0, deadline - time.monotonic()))
 
 
-def _work(jobs: SimpleQueue[tuple[Callable[[], None], Flag] | None], over: Flag) -> None:
+def _work(
+    jobs: SimpleQueue[tuple[Callable[[], None], Flag] | None],
+    over: Flag,
+    at_end: list[Callable[[], None]],
+) -> None:
     _core.name_thread(threading.current_thread().name)
     try:
         while (job := jobs.get()) is not None:
@@ -213,9 +222,13 @@ def _work(jobs: SimpleQueue[tuple[Callable[[], None], Flag] | None], over: Flag)
             function()
             del function
             done.set()
+        while at_end:
+            at_end.pop()()
     finally:
-        _alive.discard(threading.current_thread())
         over.set()
+        while at_end:  # given meanwhile
+            at_end.pop()()
+        _alive.discard(threading.current_thread())
 
 
 def close_at_exit(run: Any) -> None:

@@ -64,6 +64,8 @@ class DataLoaderSource(Iterable):
         self._first_known = 0  # pass of a state, until one of its passes begins
         self._draws = False  # the sampler has drawn from the global generator
         self._first = -1  # of the passes that flow; -1: not told yet
+        self._is_beginning = False
+        self._tried: tuple[int, list[Any]] | None = None  # an epoch that was to begin, and states
         self._copy_loader()
         self.indexed = not unbatch or self._has_lists
 
@@ -92,8 +94,13 @@ class DataLoaderSource(Iterable):
 
     def prepare(self) -> None:
         """Draw the base, once; the pass that is told next is the first of those that flow."""
-        self._first = -1
+        self._first, self._is_beginning = -1, True
         self._draw_base()
+
+    def begun(self) -> None:
+        """Leave the generators of the user as they are from now on."""
+        super().begun()
+        self._is_beginning, self._tried = False, None
 
     def _draw_base(self) -> None:
         if self._base is None:  # also if Ctrl-C has come meanwhile
@@ -165,7 +172,10 @@ class DataLoaderSource(Iterable):
         given: list[Any] = []
         with_generator(self._sampler, None, given)
         if not begun:
-            begun.append(self._beginning(given))
+            again = self._tried is not None and self._tried[0] == self._epoch
+            begun.append(self._tried[1] if again and self._tried else self._beginning(given))
+        if self._is_beginning:
+            self._tried = (self._epoch, begun[0])
         if self._epoch not in self._restored:
             self._restored = {}
         self._first_known, self._drawn_to_end = 0, -1
@@ -277,7 +287,9 @@ class DataLoaderSource(Iterable):
             epoch: [_torch().from_numpy(each.copy()) for each in begin]
             for epoch, begin in known["begins"]
         }
-        self._restored, self._drawn_to_end, self._draws = self._begins, -1, False
+        self._restored, self._drawn_to_end = self._begins, -1
+        self._draws = self._base is not None
+        self._tried = None
         self._first_known = min(self._begins, default=0)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -62,6 +62,10 @@ class Flattened(Source):
         """Start its workers."""
         self._inner.prepare()
 
+    def begun(self) -> None:
+        """Tell its source."""
+        self._inner.begun()
+
     def close(self) -> None:
         """End its workers."""
         self._inner.close()

@@ -54,6 +54,7 @@ class Lists(Iterator[Any]):
         self._by_row = by_row
         self._lists: Iterator[Any] | None = None
         self._drawing: list[Any] = []
+        self._count = 0  # of the lists before
         self._again = again
         self._following: list[Any] = []
         self._loading: list[Any] = []
@@ -83,7 +84,7 @@ class Lists(Iterator[Any]):
 
     def _read(self) -> Any:
         if self._lists is None:
-            self._lists = self._draw()
+            self._lists = self._drawn_again()
         while self._drawing or self._draws():
             each, begin = self._drawing[0], self.row
             end = begin + (len(each) if self._by_row else 1)
@@ -91,6 +92,7 @@ class Lists(Iterator[Any]):
             # No call from here on, so that Ctrl-C finds all of it done or nothing.
             del self._drawing[0]
             self.row = end
+            self._count += 1
             if keeps:
                 if self._by_row:
                     self.sizes = [*self.sizes, end - begin]
@@ -103,8 +105,20 @@ class Lists(Iterator[Any]):
     def _draws(self) -> bool:
         """Draw a list, and keep it. Return False if there is none."""
         assert self._lists is not None
-        self._drawing.extend(itertools.islice(self._lists, 1))
+        try:
+            self._drawing.extend(itertools.islice(self._lists, 1))
+        except BaseException:
+            if not self._drawing:
+                self._lists = None  # a generator, which PyTorch's samplers have, is over for good
+            raise
         return bool(self._drawing)
+
+    def _drawn_again(self) -> Iterator[Any]:
+        """Begin the pass, and go to where it was."""
+        lists = self._draw()
+        for _ in itertools.islice(lists, self._count):
+            pass
+        return lists
 
     def look(self) -> None:
         """Skip to the first list now, unless a worker has it already."""

@@ -103,6 +103,10 @@ class Source:
     def prepare(self) -> None:
         """Start what the source needs, in the consumer's thread, before it is read."""
 
+    def begun(self) -> None:
+        """Know that the epoch that `prepare` was called for has begun: it is not begun again."""
+        self.seen.forget()
+
     def fill_slots(self, spec: Any, to_array: Callable[[Any], Any], together: int) -> None:
         """Have passes fill the slots of the stage that reads. Needs `fills_slots`.
 

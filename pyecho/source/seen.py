@@ -99,7 +99,7 @@ class Samples(Iterator[Any]):
 
     def __next__(self) -> Any:
         """Return the next item."""
-        if self._index != self._due:
+        if not self._taken and self._index != self._due:
             for item in self._items:
                 self._index += 1
                 return item
@@ -129,12 +129,13 @@ class Samples(Iterator[Any]):
         self._seen.keep(self._epoch, step, samples)
 
     def _find_due(self) -> None:
-        self._due = self._step * len(self._samples)
+        due = self._step * len(self._samples)
         if self._expected is not None:
             step, rows = self._expected
             following = (self._index // step + 1) * step if self._taken else 0
             if following < step * len(rows):
-                self._due = min(self._due, following)
+                due = min(due, following)
+        self._due = due
 
     def _compare(self, number: int, found: list[int], *, has_key: bool) -> None:
         assert self._expected is not None

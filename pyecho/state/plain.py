@@ -15,6 +15,7 @@ KIND = "pyecho"
 
 _ROWS: dict[str, Any] = {"Ragged": Ragged, "Padded": Padded}
 _DTYPES = "biufcmMSU"  # kinds that their text tells
+_KEYS = {str, int, float, bool, bytes, type(None)}  # of dicts that are taken apart
 
 
 def encoded(value: Any, saved: Callable[[Any], Any]) -> Any:
@@ -25,19 +26,20 @@ def encoded(value: Any, saved: Callable[[Any], Any]) -> Any:
     kind = type(value)
     if kind is list or kind is tuple:
         return kind(encoded(each, saved) for each in value)
-    if kind is dict:
+    if kind is dict and _KEYS.issuperset(map(type, value)):
         made = {key: encoded(each, saved) for key, each in value.items()}
         return {KIND: "dict", "parts": made} if KIND in made else made
     if kind is Ragged or kind is Padded:
         return {KIND: kind.__name__, "parts": encoded(list(value), saved)}
     if (kind is np.ndarray or isinstance(value, np.generic)) and not value.dtype.hasobject:
-        elements = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        whole = np.ascontiguousarray(value)  # an empty text has a dtype of its own, without bytes
+        elements = whole.reshape(-1).view(np.uint8)
         held = saved(elements)
         if held is elements:  # where arrays are plain data
             return value
         if value.dtype.kind in _DTYPES:
             shape = list(value.shape) if kind is np.ndarray else None
-            return {KIND: value.dtype.str, "shape": shape, "elements": held}
+            return {KIND: whole.dtype.str, "shape": shape, "elements": held}
     return value
 
 
@@ -46,12 +48,12 @@ def decoded(value: Loaded) -> Any:
     nest = value.value
     if is_of(nest, list, tuple):
         return type(nest)(map(decoded, value.each()))
-    if not is_of(nest, dict):
+    if not is_of(nest, dict) or not _KEYS.issuperset(map(type, nest)):
         return nest
     name = value[KIND].of(str) if KIND in nest else None
     if name in (None, "dict"):
         parts = value if name is None else value["parts"]
-        if not is_of(parts.value, dict):
+        if not is_of(parts.value, dict) or not _KEYS.issuperset(map(type, parts.value)):
             parts.fail("a dict")
         return {key: decoded(Loaded(each, parts.place)) for key, each in parts.value.items()}
     if name in _ROWS:

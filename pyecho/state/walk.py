@@ -314,9 +314,13 @@ def _owner_of(value: Any) -> tuple[int, int]:
     if type(value) is not np.ndarray:
         storage = value.untyped_storage()
         return storage.data_ptr(), storage.nbytes()
-    while type(value.base) is np.ndarray:
-        value = value.base
-    return id(value), value.nbytes
+    owner: Any = value
+    while type(owner) is np.ndarray and owner.base is not None:
+        owner = owner.base
+        owner = owner.obj if type(owner) is memoryview else owner
+    if type(owner) in (bytes, bytearray):
+        return id(owner), len(owner)
+    return id(owner), owner.nbytes if type(owner) is np.ndarray else value.nbytes
 
 
 def _array_of(value: Any) -> Any:

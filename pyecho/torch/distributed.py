@@ -18,6 +18,7 @@ from pyecho.state.walk import Loaded, digest, is_named
 __all__ = ["RunState", "TorchGroup"]
 
 MOST_TEXT = 2**26  # characters of the JSON of a state
+MOST_PARTS = 2**18  # lists and dicts in it
 
 
 class TorchGroup:
@@ -113,6 +114,8 @@ class RunState:
 def _state_of(text: str) -> Any:
     if len(text) > MOST_TEXT:
         raise CheckpointError(f"the state of a run has at most {MOST_TEXT} characters")
+    if text.count("[") + text.count("{") > MOST_PARTS:  # of which each takes many times its text
+        raise CheckpointError(f"the state of a run has at most {MOST_PARTS} lists and dicts")
     try:
         run = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -41,3 +41,19 @@ def test_ctrl_c_while_lists_are_drawn_loses_none(consumer, gap):
     consumer.finish()
     consumer.be_interrupted(count=1, gaps=[gap, 7])
     consumer.finish()
+
+
+def test_batches_are_skipped_of_a_state_with_batches_made_ahead(consumer):
+    plan = Plan("loader of batches", 1, batch_size=1, links="augment")
+    consumer.begin(plan, Driver())
+    consumer.move([Move(0, True, Driver()), Move(1, True, Driver())])
+    consumer.skip_first_batches(share=0.0)
+    consumer.finish()
+
+
+def test_break_on_the_last_batch_leaves_what_is_dropped_out_of_the_state(consumer):
+    plan = Plan("loader of batches", 5, factor=3, batch_size=4, drop_last=True, epochs=2)
+    consumer.begin(plan, Driver())
+    consumer.take_all_but(0)
+    consumer.leave()
+    consumer.move([Move(0, True, Driver()), Move(3, True, Driver())])

@@ -168,6 +168,7 @@ RETURNED = {
     "array without elements": np.empty((0, 4), np.float32),
     "dates": np.array(["2020-02-02"], "M8[D]"),
     "texts": np.array(["ab", "c"]),
+    "empty texts": [np.str_(""), np.bytes_(b""), np.array([""])],
     "numbers": [np.float32(1.5), np.int64(-3), np.True_, 7, 2j, None, "text", b"bytes"],
     "pairs": ((1, np.arange(3)), (2, torch.arange(2))),
     "rows": pyecho.Ragged(torch.arange(3), torch.tensor([0, 3]), torch.tensor([[1, 3]])),
