@@ -1,4 +1,4 @@
-"""What one run adds to the options: its surroundings, and what follows from them for a source."""
+"""Additions of one run to the options: its surroundings, and sizes that fit the source."""
 
 from __future__ import annotations
 
@@ -55,5 +55,5 @@ _QUEUE = Config(factor=1, shuffle_buffer=0)
 
 
 def queue_of(prefetch: int) -> Fitted:
-    """Return what a stage is made of that hands on so many items, each used once."""
+    """Return the record of a stage that hands on items, each used once, this many ahead."""
     return Fitted(_QUEUE, 1, prefetch, Wiring())

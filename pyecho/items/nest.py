@@ -81,7 +81,7 @@ def bounded(walk: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result
 
 
 class Structure:
-    """What a nest is without its leaves; made by `flatten`. Holds the nest that it was made of."""
+    """A nest without its leaves; made by `flatten`. Holds the nest that it was made of."""
 
     __slots__ = ("_nest", "_node", "_parts")
 

@@ -37,6 +37,7 @@ class Flow:
     told: int | None = None  # items of a pass, if that was right when it began
     read_before: int = 0
     token: object | None = None  # of the running iteration, None between two
+    end_is_due: bool = False  # of the last iteration, which ended by the count of its batches
     is_left: bool = False  # in its iteration: until the next one begins, states are of here
     is_working: bool = False  # the threads have their jobs
 

@@ -202,11 +202,12 @@ def settle(
     longest = max(lengths)
     uses = config.uses_of(longest)
     mine = lengths[0 if group is None else group.rank]
-    all_uses = uses * len(messages) * (config.epochs or 1)
-    if uses > MOST_UNEVEN * config.uses_of(mine) and all_uses > MOST_UNEVEN_USES:
+    fewest, all_uses = min(lengths), uses * len(messages) * (config.epochs or 1)
+    if uses > MOST_UNEVEN * config.uses_of(fewest) and all_uses > MOST_UNEVEN_USES:
         raise ConfigError(
-            f"the {mine} items of this rank would have {uses} uses in a pass, {uses // mine} each, "
-            f"because another rank has {longest}; give the ranks parts of similar lengths"
+            f"rank {lengths.index(fewest)} has {fewest} items, each of which would be used "
+            f"{uses // fewest} times, because another rank has {longest}; give the ranks parts of "
+            "similar lengths"
         )
     if not fits(config, mine, uses):
         raise ConfigError(

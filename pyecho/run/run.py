@@ -218,7 +218,8 @@ class Run:
         flow = self.flow
         if flow is None:
             return self._start(token)
-        flow.token = token  # first: where the warning is an error, the next attempt goes on
+        # First: where the warning is an error, the next attempt goes on.
+        flow.end_is_due, flow.token = False, token
         if flow.is_left:
             warn_of_source(
                 self.source,
@@ -286,9 +287,8 @@ class Run:
             self.engine.leave(flow)
 
     def _pass_on(self, flow: Flow, *, following: bool) -> None:
-        """Go to the next epoch. `following`: it has begun by itself."""
+        """Go to the next epoch, wholly or not at all. `following`: it has begun by itself."""
         epoch = self.epoch + flow.is_epoch(self.source)
-        # No call in between, so that Ctrl-C finds all of it done or nothing.
         self.flow, self.epoch, flow.token = flow if following else None, epoch, None
 
     def _end_counted(self) -> None:
@@ -296,9 +296,9 @@ class Run:
         flow = self.flow
         if flow is None or flow.token is None or not flow.at_last_batch:
             return
-        flows_on = self._flows_on
-        if not flows_on:
+        if not (flows_on := self._flows_on):
             self.engine.stop(self.source.open_pass())
+        flow.end_is_due = True
         self._pass_on(flow, following=flows_on)
         flow.stage._retire(completed=True)  # Ctrl-C comes after it
 
@@ -316,8 +316,8 @@ class Run:
         self.epoch = epoch
 
     def _end(self, reading: Reading | None = None) -> None:
-        self.engine.stop()
         self.engine.drop()
+        self.engine.crew.let_go()
         self.flow, self.reading, self._extent = None, reading, None
 
     def _retire(self) -> None:

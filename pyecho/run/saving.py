@@ -62,8 +62,8 @@ def _found(run: Run, payload: bool) -> dict[str, Any]:
         return found if state is not None else found | {"rank": None}
     if (has_state or source.native) and not payload:
         raise needs_payload(source)
-    if payload and flow.token is None and run.config.drop_last and not (has_state or source.native):
-        payload = source.one_shot  # a break on the last batch has left uses in the pool to drop
+    if flow.end_is_due and run.config.drop_last and not (has_state or source.native):
+        payload = payload and source.one_shot  # items whose uses are to be dropped are in the pool
     with run.engine.at_rest(flow, reading=has_state):
         has_order = source.order(None) is not None
         found = saved_now(

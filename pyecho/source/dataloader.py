@@ -64,8 +64,8 @@ class DataLoaderSource(Iterable):
         self._first_known = 0  # pass of a state, until one of its passes begins
         self._draws = False  # the sampler has drawn from the global generator
         self._first = -1  # of the passes that flow; -1: not told yet
-        self._is_beginning = False
-        self._tried: tuple[int, list[Any]] | None = None  # an epoch that was to begin, and states
+        # States where epochs begin, until one has begun; None: none is beginning.
+        self._tried: dict[int, list[Any]] | None = None
         self._copy_loader()
         self.indexed = not unbatch or self._has_lists
 
@@ -94,13 +94,13 @@ class DataLoaderSource(Iterable):
 
     def prepare(self) -> None:
         """Draw the base, once; the pass that is told next is the first of those that flow."""
-        self._first, self._is_beginning = -1, True
+        self._first, self._tried = -1, self._tried or {}
         self._draw_base()
 
     def begun(self) -> None:
         """Leave the generators of the user as they are from now on."""
         super().begun()
-        self._is_beginning, self._tried = False, None
+        self._tried = None
 
     def _draw_base(self) -> None:
         if self._base is None:  # also if Ctrl-C has come meanwhile
@@ -172,10 +172,10 @@ class DataLoaderSource(Iterable):
         given: list[Any] = []
         with_generator(self._sampler, None, given)
         if not begun:
-            again = self._tried is not None and self._tried[0] == self._epoch
-            begun.append(self._tried[1] if again and self._tried else self._beginning(given))
-        if self._is_beginning:
-            self._tried = (self._epoch, begun[0])
+            tried = (self._tried or {}).get(self._epoch)
+            begun.append(self._beginning(given) if tried is None else tried)
+        if self._tried is not None:
+            self._tried[self._epoch] = begun[0]
         if self._epoch not in self._restored:
             self._restored = {}
         self._first_known, self._drawn_to_end = 0, -1
@@ -266,8 +266,9 @@ class DataLoaderSource(Iterable):
         is_drawn = with_generator(self._sampler, None, given) is not self._sampler or self._draws
         is_drawn = is_drawn or not (following is None or self._is_known)
         begins = self._begins
-        if following in self._restored or (following is not None and self._is_behind(following)):
-            following = None  # known by the state, or by the pass before it
+        known = {**self._restored, **(self._tried or {})}
+        if following in known or (following is not None and self._is_behind(following)):
+            following = None  # known by the state, by a beginning, or by the pass before it
         if following is not None and given:
             begins = {**begins, following: [each.get_state() for each in given]}
         listed = [[epoch, list(begin)] for epoch, begin in begins.items()]

@@ -15,6 +15,7 @@ KIND = "pyecho"
 
 _ROWS: dict[str, Any] = {"Ragged": Ragged, "Padded": Padded}
 _DTYPES = "biufcmMSU"  # kinds that their text tells
+_NOTHING = np.empty(0, np.uint8)
 _KEYS = {str, int, float, bool, bytes, type(None)}  # of dicts that are taken apart
 
 
@@ -31,15 +32,13 @@ def encoded(value: Any, saved: Callable[[Any], Any]) -> Any:
         return {KIND: "dict", "parts": made} if KIND in made else made
     if kind is Ragged or kind is Padded:
         return {KIND: kind.__name__, "parts": encoded(list(value), saved)}
-    if (kind is np.ndarray or isinstance(value, np.generic)) and not value.dtype.hasobject:
-        whole = np.ascontiguousarray(value)  # an empty text has a dtype of its own, without bytes
-        elements = whole.reshape(-1).view(np.uint8)
-        held = saved(elements)
-        if held is elements:  # where arrays are plain data
-            return value
-        if value.dtype.kind in _DTYPES:
-            shape = list(value.shape) if kind is np.ndarray else None
-            return {KIND: whole.dtype.str, "shape": shape, "elements": held}
+    is_array = kind is np.ndarray or isinstance(value, np.generic)
+    # Where arrays are plain data, they stay as they are.
+    if is_array and value.dtype.kind in _DTYPES and saved(_NOTHING) is not _NOTHING:
+        whole = np.ascontiguousarray(value)  # an empty text has a dtype without bytes
+        shape = list(value.shape) if kind is np.ndarray else None
+        elements = saved(whole.reshape(-1).view(np.uint8))
+        return {KIND: whole.dtype.str, "shape": shape, "elements": elements}
     return value
 
 

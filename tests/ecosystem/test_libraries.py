@@ -109,3 +109,21 @@ def test_shuffle_of_webdataset_without_a_seed_is_refused(tmp_path):
     with echoed(source) as loader, pytest.raises(pyecho.CheckpointError, match="in every process"):
         loader.load_state_dict(state)
         list(loader)
+
+
+def test_later_pass_of_a_stateful_data_loader_goes_on_in_its_own_order():
+    torch = pytest.importorskip("torch")
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+
+    def loader():
+        items = torch.arange(12)
+        sampler = torch.utils.data.distributed.DistributedSampler(items, 1, 0)
+        source = stateful.StatefulDataLoader(items, batch_size=3, sampler=sampler)
+        return pyecho.EchoLoader(source, 1, epochs=2, threads=0)
+
+    whole, left, again = loader(), loader(), loader()
+    passes = [[each.tolist() for each in whole] for _ in range(2)]
+    list(left)
+    found = [next(iter(left)).tolist()]
+    again.load_state_dict(left.state_dict())
+    assert found + [each.tolist() for each in again] == passes[1]

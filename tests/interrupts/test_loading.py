@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import DataLoader, RandomSampler, Sampler
 
 import pyecho.torch
 
@@ -49,3 +49,39 @@ def test_ctrl_c_while_an_item_is_loaded_loses_no_batch(options):
 def test_ctrl_c_while_an_item_is_loaded_loses_no_example():
     order = {"batch_size": None, "sampler": RandomSampler(range(53))}
     assert list(epochs(order, {}, {7, 23, 24, 70})) == list(epochs(order, {}))
+
+
+class Interrupted(Sampler):
+    """A generator, as PyTorch's samplers are, which Ctrl-C ends for good."""
+
+    strikes = True
+
+    def __iter__(self):
+        for at, index in enumerate(torch.randperm(53).tolist()):
+            if at == 30 and self.strikes:
+                self.strikes = False
+                raise KeyboardInterrupt
+            yield index
+
+    def __len__(self):
+        return 53
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_ctrl_c_while_the_order_is_drawn_loses_no_batch(given):
+    def order(*, strikes):
+        sampler = Interrupted()
+        sampler.strikes = strikes
+        if given:
+            sampler.generator = torch.Generator().manual_seed(3)
+        return {"batch_size": 5, "sampler": sampler}
+
+    assert list(epochs(order(strikes=True), {})) == list(epochs(order(strikes=False), {}))
+
+
+def test_ctrl_c_at_the_beginning_draws_once_from_a_generator_of_the_user():
+    def order():
+        generator = torch.Generator().manual_seed(5)
+        return {"batch_size": 5, "shuffle": True, "generator": generator}
+
+    assert list(epochs(order(), {}, {1})) == list(epochs(order(), {}))

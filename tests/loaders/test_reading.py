@@ -22,6 +22,7 @@ from drivers import (
 )
 from interrupts import interrupted
 from torch.utils import data
+from waiting import wait_until
 
 import pyecho
 import pyecho.torch
@@ -121,6 +122,32 @@ def test_source_may_keep_what_belongs_to_one_thread(driver):
             loader.load_state_dict(state)
         del left
     assert flat(loader) == repeated(range(3000))
+
+
+def test_pass_that_is_left_in_a_source_with_a_state_ends_in_the_thread_that_reads():
+    ended, waiting = [], threading.Event()
+
+    class Rows:
+        def state_dict(self):
+            return {}
+
+        def load_state_dict(self, state):
+            pass
+
+        def __iter__(self):
+            try:
+                for number in range(100):
+                    yield number
+                    waiting.wait(0.01)
+            finally:
+                ended.append(threading.current_thread().name)
+
+    loader = loader_of("feeder", Rows())
+    for _ in loader:
+        break
+    loader.set_epoch(7)
+    waiting.set()
+    assert wait_until(lambda: ended == ["pyecho-feeder"])
 
 
 @levels

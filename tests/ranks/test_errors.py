@@ -41,6 +41,14 @@ def test_rank_without_an_item_for_each_stream_is_named_on_every_rank(lengths, op
     assert told_of(errors_of(2, rank_does), 1, "item")
 
 
+def test_rank_with_far_fewer_items_is_named_on_every_rank_of_a_long_run():
+    def rank_does(member):
+        source = np.arange([1000, 10][member.rank])
+        next(iter(loader_of(member, source, 2, batch_size=2, epochs=2**13)))
+
+    assert told_of(errors_of(2, rank_does), 1, "similar lengths")
+
+
 @pytest.mark.parametrize("option", ["seed", "shuffle_buffer", "batch_size", "factor"])
 def test_options_that_differ_are_told_of_on_every_rank(option):
     def rank_does(member):

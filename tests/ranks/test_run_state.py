@@ -83,6 +83,12 @@ def test_run_state_refuses_any_other_text(state):
         RunState(loader).load_state_dict(state)
 
 
+def test_run_state_of_many_lists_is_refused_before_they_are_made():
+    loader = pyecho.EchoLoader(np.arange(20), 2, batch_size=4)
+    with pytest.raises(pyecho.CheckpointError, match="lists and dicts"):
+        RunState(loader).load_state_dict({"run": f"[{'[],' * 2**19}0]"})
+
+
 def test_run_state_has_a_bound(monkeypatch):
     text = run_text()
     monkeypatch.setattr("pyecho.torch.distributed.MOST_TEXT", len(text) - 1)

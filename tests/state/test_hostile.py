@@ -286,3 +286,26 @@ def test_forged_items_that_travel_by_reference_are_refused(forged):
     state["digest"] = digest(state)
     with pytest.raises(pyecho.CheckpointError, match="needs"):
         pyecho.EchoLoader(["a", "b"], 2).load_state_dict(state)
+
+
+def test_keys_of_forged_items_are_never_called():
+    class Key:
+        armed = False
+
+        def __hash__(self):
+            assert not Key.armed
+            return hash("pyecho")
+
+    loader = pyecho.EchoLoader(["a", "b"], 2)
+    state = state_after_a_batch(loader)
+    [column] = state["unspent"]["columns"]
+    column[:] = [[{Key(): 1}] for _ in column]
+    state["digest"] = digest(state)
+    Key.armed = True
+    pyecho.EchoLoader(["a", "b"], 2).load_state_dict(state)
+
+
+def test_memory_that_is_read_again_and_again_is_refused():
+    data = bytes(1 << 22)
+    with pytest.raises(pyecho.CheckpointError, match="repeats"):
+        digest({"x": [np.frombuffer(data, np.uint8) for _ in range(4000)]})

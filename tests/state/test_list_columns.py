@@ -26,6 +26,7 @@ LENGTHS = [5, 2, 7, 2, 2, 2, 2, 1, 3, 1, 2, 2]
 SOURCES = {
     "arrays": cut([3, 2, 2, 1, 3, 1], LENGTHS, lambda array: array),
     "nests": cut([3, 2, 2, 1, 3, 1], LENGTHS, lambda array: {"z": array}),
+    "an empty list": [{"x": np.arange(n), "y": []} for n in (3, 3, 2, 2)],
     "a nest first": [{"x": np.arange(n), "y": [np.arange(n)] * 2} for n in (3, 3, 2, 2, 1, 2)],
 }
 

@@ -95,7 +95,7 @@ class RoundsPool {
   // In a large pool each draw misses the caches: for its place, for its item, and for the item that goes there instead.
   // So copies of the random numbers run ahead and fetch them.
   struct Ahead {
-    std::uint32_t places = 0;  // left in the round once what was fetched is drawn
+    std::uint32_t places = 0;  // left in the round after the draws fetched so far
     std::uint32_t items = 0;   // likewise
     std::uint32_t end = 0;     // how far to fetch
     Xoshiro256 to_place;

@@ -139,7 +139,7 @@ def _free_memory() -> int | None:
 
 
 class FreeRun(NamedTuple):
-    """What a source does that nothing holds up."""
+    """The work of a source that nothing holds up."""
 
     upstream: float
     """Its seconds for the fresh examples of a batch."""
