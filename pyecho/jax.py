@@ -123,7 +123,7 @@ class EchoLoader(pyecho.EchoLoader):
     def _new_run(self) -> Run:
         run = super()._new_run()
         # By the batches of steps under way, as many as JAX allows.
-        run.engine.wiring.grows_quietly = True
+        run.epochs.wiring.grows_quietly = True
         return run
 
     def _pipeline_maker(self) -> MakePipeline:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pyecho._core import ConfigError
 from pyecho.checked import checked_int, refuse_unknown
 from pyecho.config import Config, Factor
+from pyecho.fitted import Wiring
 from pyecho.items.spec import NUMPY, Adapter
 from pyecho.methods import LoaderTools
 from pyecho.options import Options, with_options
+from pyecho.run.epochs import Epochs
 from pyecho.run.extent import Group, agreed_length
 from pyecho.run.host import host_pipeline
 from pyecho.run.pipeline import MakePipeline
@@ -192,7 +194,10 @@ class EchoLoader(LoaderTools):
                     "the inner loader has a group, whose ranks would talk in a thread of this one; "
                     "give the group to this loader only"
                 )
-            self._run.engine.keep_batches_of(source._run.engine)
+            if config.batch_size is None:  # it keeps batches, which the inner one could warn of
+                kept = config.capacity + config.prefetch + 1 + config.held_by_links
+                source._run.epochs.wiring.held += kept
+                self._run.epochs.wiring.reads_few = True
         # Not in the first next(): Ctrl-C in an import may leave its lock to threads that import.
         if config.linked:
             from pyecho.run import augment, examples, link  # noqa: F401
@@ -203,14 +208,14 @@ class EchoLoader(LoaderTools):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what copies and pickles hold: source, options, epoch, a loaded state."""
-        return self.__dict__ | {"_run": self._run.copied()}
+        return self.__dict__ | {"_run": self._run.epochs.copied()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Go on with the next epoch, of a source whose position is the copy's own."""
         self.__dict__.update(state)
         self._source = copy.copy(self._source)
         self._run = self._new_run()
-        self._run.restore(*state["_run"])
+        self._run.epochs.restore(*state["_run"])
 
     # ------------------------------------------------------------ iteration
 
@@ -229,8 +234,8 @@ class EchoLoader(LoaderTools):
         # An adaptive factor compares the speeds of two threads.
         needs_threads = config.linked or config.adaptive or source.native or config.num_workers
         by_consumer = asked and not needs_threads and self._may_read_in_consumer()
-        make = self._pipeline_maker()
-        return Run(source, config, make, by_consumer=by_consumer, group=self._group)
+        wiring, make = Wiring(by_consumer=by_consumer), self._pipeline_maker()
+        return Run(Epochs(source, config, make, wiring, self._group))
 
     def _may_read_in_consumer(self) -> bool:
         return True  # the pipeline needs no thread that reads
@@ -266,11 +271,12 @@ class EchoLoader(LoaderTools):
 
     def _items(self) -> int | None:
         """Return the items of a pass that decide the number of batches."""
-        if self._run.unfinished and self._run.longest is not None:
-            return self._run.longest
+        epochs = self._run.epochs
+        if epochs.unfinished and epochs.longest is not None:
+            return epochs.longest
         if self._config.ranks == 1:
             return self._source.length()
-        return self._longest if self._run.longest is None else self._run.longest
+        return self._longest if epochs.longest is None else epochs.longest
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the number of the next epoch, which with the seed selects the random numbers.
@@ -279,11 +285,12 @@ class EchoLoader(LoaderTools):
         is told as well. The number that comes next anyway changes nothing.
         """
         epoch = checked_int("epoch", epoch, 0, 2**63)
-        run = self._run
-        if epoch == run.epoch + 1 and run.only_end_is_left:
-            list(run.iterate())  # no batch is left
-        run.set_epoch(epoch)
-        if not (run.flows and run.epoch == epoch):  # else its pass has begun
+        epochs = self._run.epochs
+        if epoch == epochs.number + 1 and epochs.only_end_is_left:
+            list(self._run.iterate())  # no batch is left
+        self._run.seek(epoch)
+        epochs = self._run.epochs  # others in a forked process
+        if not (epochs.flows and epochs.number == epoch):  # else its pass has begun
             self._source.set_epoch(epoch)
 
     # ------------------------------------------------------------ states
@@ -332,12 +339,12 @@ class EchoLoader(LoaderTools):
         Raises `CheckpointError` if the state is damaged, or that of other options; at the first
         ``next()`` also if the source has other items. Nothing in a state is ever called.
         """
-        self._run.load(SavedState.read(state, self._config))
+        self._run.seek(SavedState.read(state, self._config))
 
     def close(self) -> None:
         """Finish this loader for good: its iterators and ``iter()`` then raise `Closed`."""
         self._run.close()
-        self._run.engine.crew.join(EXIT_SECONDS)
+        self._run.epochs.crew.join(EXIT_SECONDS)
         self._source.join(EXIT_SECONDS)
 
     def __enter__(self) -> Self:

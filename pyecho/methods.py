@@ -59,7 +59,7 @@ class LoaderTools:
 
     def stats(self) -> EchoStats:
         """Return counts and times over all epochs of this loader, the running one included."""
-        return self._run.engine.stats()
+        return self._run.epochs.stats()
 
     def __repr__(self) -> str:
         """Show the source's type and the arguments that matter most."""
@@ -124,7 +124,8 @@ class LoaderTools:
                 "would use up its items; pass something that can be iterated again, or use the "
                 "command pyecho advise with a function that makes the loader"
             )
-        if self._run.unfinished or self._run.flows:
+        of_run = self._run.epochs
+        if of_run.unfinished or of_run.flows:
             raise EchoError(
                 "advise() reads the source, which the iteration of this loader is reading; call it "
                 "before the first one, or after its end"
@@ -156,11 +157,12 @@ class LoaderTools:
             its length. Use `state_dict` there.
         """
         count = checked_int("count", count, 0, 2**62)
-        if self._run.left:
-            self._run.set_epoch(self._run.epoch + 1)  # which ends that iteration
-        if not (self._run.unfinished or self._run.flows):
-            self._source.set_epoch(self._run.epoch)  # which may decide the length
-        state = skipped(self._run, count, self._items(), self._adapter)
+        epochs = self._run.epochs
+        if epochs.left:
+            self._run.seek(epochs.number + 1)  # which ends that iteration
+        if not (epochs.unfinished or epochs.flows):
+            self._source.set_epoch(epochs.number)  # which may decide the length
+        state = skipped(epochs, count, self._items(), self._adapter)
         loader: Any = self
         loader.load_state_dict(whole_state(self._config, **state))
 
@@ -179,6 +181,6 @@ class LoaderTools:
         if source is not None:
             variant._source = source_of(source, variant._config)
         variant._run = variant._new_run()
-        if self._run.engine.wiring.reads_few:  # of another loader, which counts its batches
-            variant._run.engine.wiring.reads_few = True
+        if self._run.epochs.wiring.reads_few:  # of another loader, which counts its batches
+            variant._run.epochs.wiring.reads_few = True
         return variant

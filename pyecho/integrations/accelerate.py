@@ -105,7 +105,7 @@ class EchoLoader(pyecho.torch.EchoLoader, DataLoaderStateMixin):  # type: ignore
     @property
     def taken_before(self) -> int:
         """Batches that were taken in the next epoch before the state that was loaded."""
-        saved = self._run.saved
+        saved = self._run.epochs.saved
         return 0 if saved is None or saved.snapshot is None else saved.snapshot.taken[1]
 
     @property
@@ -142,7 +142,7 @@ class _Epoch(Iterator[Any]):
             loader.begin()
             loader.remainder = 0  # of examples that gather_for_metrics() would have to drop
             self._is_told = True
-        flow = loader._run.flow
+        flow = loader._run.epochs.flow
         loader.end_of_dataloader = flow is not None and flow.at_last_batch
         batch = taken[0]
         del taken[0]

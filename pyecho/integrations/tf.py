@@ -38,7 +38,7 @@ class Iterations:
     """
 
     def __init__(self, loader: EchoLoader) -> None:
-        loader._run.engine.wiring.grows_quietly = True
+        loader._run.epochs.wiring.grows_quietly = True
         self.loader = loader
         self.look: Look | None = None
         """The last iteration while it may be a look."""

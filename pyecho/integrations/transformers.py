@@ -118,7 +118,7 @@ class _TrainerLoader(EchoLoader):
 
     def count_from(self, epoch: int, steps: int) -> None:
         """Take a trainer's epoch for the one that goes on, with so many steps before."""
-        self._offset, self._steps = self._run.epoch - epoch, steps
+        self._offset, self._steps = self._run.epochs.number - epoch, steps
 
     @property
     def taken_before(self) -> int:

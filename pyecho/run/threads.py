@@ -39,6 +39,12 @@ class _Leaving:
 
 leaving_source = _Leaving()
 
+
+def _leaving(leave: Callable[[], None]) -> None:
+    with leaving_source:
+        leave()
+
+
 _alive: set[threading.Thread] = set()  # iterate over copy(), which other threads cannot disturb
 _to_close: set[weakref.ref[Any]] = set()
 _exiting = False  # the threads are being ended, and no other may start
@@ -179,12 +185,17 @@ class Crew:
         self.give([(name, function)])
         self._wait_for(self._workers[0])
 
-    def do_last(self, function: Callable[[], None]) -> bool:
-        """Have the first thread call a function after its jobs; return False if there is none.
+    def do_last(self, function: Callable[[], None]) -> None:
+        """Have the first thread call a function after its jobs, or this one if there is none.
 
-        Does not wait.
+        Does not wait for another thread.
         """
-        return bool(self._workers) and self._workers[0].give_last(function)
+        if not self._workers or not self._workers[0].give_last(function):
+            function()
+
+    def leave_source(self, leave: Callable[[], None]) -> None:
+        """Have the thread that reads drop a pass, which may belong to it."""
+        self.do_last(partial(_leaving, leave))
 
     def wait(self, *, first: int = 0) -> None:
         """Wait until the threads from number `first` on are done; forget the ones let go."""

@@ -48,6 +48,9 @@ from pyecho.config import Config
 
 VERSION = 3
 
+PAYLOAD = ("unspent", "links", "held", "held_row")
+"""Names in a state that are there with the payload only."""
+
 MOST_PASSES, MOST_TOLD = 2**40, 2**61
 """Of passes that are as long as the source, and of their items together."""
 
@@ -277,3 +280,22 @@ def with_ends(items: list[Any], queue: dict[str, Any], iterations: int) -> list[
         items.insert(index, [end])
         index, end = index - length, END
     return items
+
+
+def without_items(position: dict[str, Any], config: Config, *, has_order: bool) -> dict[str, Any]:
+    """Return the position without the payload, and the rank None if it serves all.
+
+    Where all passes are as long as told, the position is good for a source of this length: on every
+    rank, and for other numbers of ranks.
+    """
+    items, segment = position["items"], Position.of_input(position).segment
+    alike = segment.alike and all(each == items for _, each in position["passes"])
+    alike = alike and not (segment.streams and config.adaptive)  # whose joints follow from draws
+    if items is None or not alike or position["open_items"] > items:
+        return {"position": position}
+    position |= {"segment": None, "passes": None, "open_items": 0, "ended": False}
+    if config.ranks == 1 and config.shards is None:
+        return {"position": position}
+    position["items"] = None  # of this rank
+    is_own = config.adaptive is not None or has_order
+    return {"position": position} | ({} if is_own else {"rank": None})

@@ -43,7 +43,7 @@ def test_later_epochs_use_the_stages_and_threads_of_the_first(device, way):
 
     def used():
         threads = {each for each in threading.enumerate() if each.name.startswith("pyecho")}
-        return len(device), loader._run.engine._pipeline, threads
+        return len(device), loader._run.epochs.pipeline, threads
 
     first = values(loader)
     before = used()

@@ -15,7 +15,7 @@ class Loader:
     """Counts its iterations."""
 
     def __init__(self):
-        self._run = SimpleNamespace(engine=SimpleNamespace(wiring=Wiring()))
+        self._run = SimpleNamespace(epochs=SimpleNamespace(wiring=Wiring()))
         self.iterations = 0
 
     def __iter__(self):

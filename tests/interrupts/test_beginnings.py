@@ -96,7 +96,7 @@ def test_epoch_begins_again_after_an_interrupt_at_any_point_of_its_beginning(pip
         kept = None
         with unraisable_interrupts_dropped():
             loader, iterator, taken = begun(state, Interrupts(at))
-        if source in OWN_STATE and not taken and loader._run.reading is not None:
+        if source in OWN_STATE and not taken and loader._run.epochs.reading is not None:
             with pytest.raises(pyecho.EchoError, match="take the state after the next batch"):
                 loader.state_dict()
         elif not taken:

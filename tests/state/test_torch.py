@@ -198,7 +198,7 @@ def test_state_of_whatever_is_made_of_plain_data_goes_through_a_file(batch_size,
     loader = make()
     batches = iter(loader)
     next(batches)
-    wait_until(lambda: loader._run.flow.pipeline.links[0].queue._stats()["read"] > 1)
+    wait_until(lambda: loader._run.epochs.flow.pipeline.links[0].queue._stats()["read"] > 1)
     again = make()
     again.load_state_dict(moved(loader))
     assert told(next(iter(again))) == told(RETURNED[name])

@@ -213,7 +213,7 @@ def _full_run(given: EchoLoader, step: Step | None, steps: int, upstream: float)
         gather=gather.seconds * (config.batch_size or 1) / max(1, gather.items),
         gather_threads=max(1, gather.threads),
         upload=upload.seconds / len(busy),
-        serial=loader._run.engine.wiring.by_consumer and not loader._source.in_memory,
+        serial=loader._run.epochs.wiring.by_consumer and not loader._source.in_memory,
     )
     if not times.serial and SLACK * upstream / FACTORS[-1] < times.cycle:
         return times
