@@ -123,6 +123,7 @@ Outcome ObjectStage::emit_rarely(const Use& use, Item& item, PyObject*& emission
   }
   Emission found{.object = item.object, .guards = item.guards, .use = use};
   if (use.last) {
+    taken_ = {taken_.first + item.of.first, taken_.second + item.of.second};
     item = {};
     core_->release(use.slot);
   }
@@ -244,10 +245,11 @@ void register_object_stage(py::module_& module) {
            }),
            py::arg("config"), py::kw_only(), py::arg("transform") = py::none(), py::arg("shared") = false)
       .def("reserve", guarded(&ObjectStage::reserve))
-      .def("fill", guarded(&ObjectStage::fill), py::arg("place"), py::arg("item"))
+      .def("fill", guarded(&ObjectStage::fill), py::arg("place"), py::arg("item"), py::arg("of") = Counts{})
       .def("fill_error", guarded(&ObjectStage::fill_error), py::arg("place"), py::arg("error"))
       .def("tell", guarded(&ObjectStage::tell), py::arg("place"), py::arg("error"))
       .def("abort", guarded(&ObjectStage::abort), py::arg("place"))
+      .def("_counts_of_taken", guarded(&ObjectStage::counts_of_taken))
       .def("end_here", guarded(&ObjectStage::end_here), py::arg("place"), py::arg("last"));
 }
 

@@ -30,6 +30,8 @@ struct SharedItem {
 // Raises EchoMutated if the item has changed since. The caller must keep references to both, because user code may run.
 void check_guards(pybind11::handle item, pybind11::handle guards);
 
+using Counts = std::pair<std::uint64_t, std::uint64_t>;  // uses, and fresh items among them
+
 // All members need the GIL and the stage's Section, see Stage.
 class ObjectStage final : public Stage {
  public:
@@ -46,9 +48,10 @@ class ObjectStage final : public Stage {
   // For threads that fill the queue in an order of their own: waits for room. Raises Closed, also if paused. Each
   // reservation must be consumed by one of the next four functions.
   Reservation reserve();
-  void fill(Reservation place, pybind11::object item) {
+  // `of`: the uses and fresh items that were made into this one, for counts_of_taken().
+  void fill(Reservation place, pybind11::object item, Counts of) {
     give_up_nest(item.ptr());
-    commit(place, {.object = std::move(item)});
+    commit(place, {.object = std::move(item), .of = of});
   }
   // Raises this exception in the consumer in the place of an item. That ends the iteration and stops the queue.
   void fill_error(Reservation place, const pybind11::object& error) {
@@ -62,6 +65,8 @@ class ObjectStage final : public Stage {
   void abort(Reservation place) { core_->abort(place); }
   // Ends an iteration here; `last`: no other one follows.
   void end_here(Reservation place, bool last);
+  // What all items that the consumer has taken were made of, as fill() was told.
+  [[nodiscard]] Counts counts_of_taken() const { return taken_; }
 
  protected:
   [[nodiscard]] EchoStage& core() const override { return *core_; }
@@ -77,6 +82,7 @@ class ObjectStage final : public Stage {
     pybind11::object object{};  // null: none
     pybind11::object guards{};  // or null
     bool is_error = false;
+    Counts of{};
   };
 
   // A use taken off the queue.
@@ -95,6 +101,7 @@ class ObjectStage final : public Stage {
   std::vector<Item> items_;  // by slot; one thread at a time owns a slot
   Item held_;                // the item that was read and is not put
   Emission pending_;         // the use whose transform failed
+  Counts taken_{};
   pybind11::object transform_;
   const bool has_transform_;
   const bool shared_;

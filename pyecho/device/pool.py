@@ -72,7 +72,7 @@ class DeviceEcho:
         self._failure: BaseException | None = None
         self._ended = False  # the input
         self._iterations = self._delivered = self._dropped = 0  # the last two of one iteration
-        self._emitted = self._fresh = 0  # uses that were taken
+        self._counts = (0, 0)  # uses that were taken, and the first ones among them
 
     @property
     def at_end(self) -> bool:
@@ -125,9 +125,14 @@ class DeviceEcho:
         """Return the decisions of an adaptive factor."""
         return self.plan.log
 
+    def counts(self) -> tuple[int, int]:
+        """Return how many uses were taken, and how many fresh examples among them."""
+        return self._counts
+
     def stats(self) -> dict[str, int]:
         """Return the counters of the staging, and those of the pool."""
-        counts = {"emitted": self._emitted, "fresh": self._fresh, "resident": self.plan.resident}
+        emitted, fresh = self._counts
+        counts = {"emitted": emitted, "fresh": fresh, "resident": self.plan.resident}
         return {**self.stage._stats(), **counts}
 
     def take(self) -> tuple[Any, EchoInfo]:
@@ -228,8 +233,8 @@ class DeviceEcho:
         with torch.inference_mode(False), torch.no_grad():
             columns = self._rows_at(slots)
         batch = self._structure.unflatten(columns)
-        self._emitted += len(use)
-        self._fresh += int(np.count_nonzero(use == 0))
+        emitted, fresh = self._counts
+        self._counts = emitted + len(use), fresh + int(np.count_nonzero(use == 0))
         return batch, EchoInfo(source_index, use)
 
     # ------------------------------------------------------------ states

@@ -78,6 +78,11 @@ class HostEcho:
         """True if everything was taken."""
         return bool(self.stage._at_end)
 
+    def counts(self) -> tuple[int, int]:
+        """Return how many uses were taken, and how many fresh items among them."""
+        stats = self.stats()
+        return stats["emitted"], stats["fresh"]
+
     def begin(self, saved: Snapshot, reading: Reading) -> None:
         """Begin where a snapshot was taken, or afresh."""
         stage, unspent = self.stage, saved.unspent

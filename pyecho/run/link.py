@@ -17,42 +17,6 @@ from pyecho.run.trace import span
 from pyecho.state.position import BATCH, LAST_END, Position, Snapshot, with_ends
 
 
-class Tally:
-    """Counts uses and fresh items in the batches that the consumer has had; the echo is ahead.
-
-    `took` is called in the order of the batches, the rest from any thread.
-    """
-
-    def __init__(self, most_ahead: int) -> None:
-        self._most_ahead = most_ahead
-        self._had = (0, 0)  # uses and fresh items in batches of earlier beginnings
-        self._without = (0, 0)  # of the echo's counts what is in none of the batches
-        self._taken = 0  # number of the batch that was taken last
-        self._after: dict[int, tuple[int, int]] = {}  # uses and fresh items up to each batch
-
-    def begin(self, batches: int, ahead: int, counts: dict[str, int]) -> None:
-        """Begin again.
-
-        `batches`: that the consumer has had. `ahead`: those that an earlier process has made, which
-        come first and are not counted. `counts`: of the echo.
-        """
-        self._had = uses, fresh = self.at(batches)
-        self._without = counts["emitted"] - uses, counts["fresh"] - fresh
-        self._taken = batches + ahead
-        self._after = {}  # last: until here `at` tells the same
-
-    def took(self, counts: dict[str, int]) -> None:
-        """Add a batch."""
-        uses, fresh = self._without
-        self._taken += 1
-        self._after[self._taken] = counts["emitted"] - uses, counts["fresh"] - fresh
-        self._after.pop(self._taken - self._most_ahead, None)
-
-    def at(self, batches: int) -> tuple[int, int]:
-        """Return the uses and the fresh items in this many batches."""
-        return self._after.get(batches, self._had)
-
-
 def to_state(emission: Any) -> list[Any]:
     """Return a batch and the columns of its info, without its type, which is pyecho's own."""
     if isinstance(emission, tuple) and len(emission) == 2 and isinstance(emission[1], EchoInfo):
@@ -74,13 +38,12 @@ class Link:
 
     def __init__(
         self,
-        upstream: Any,  # the node before, with `take`, `at_end` and `stats`
+        upstream: Any,  # the node before, with `take`, `at_end` and `counts`
         make: Callable[[Any, int, int], Any],  # of (emission, epoch, its number in the epoch)
         *,
         name: str,  # also of its spans in a trace
         prefetch: int,
         threads: int = 1,  # `work` is their job
-        tally: Tally | None = None,  # of a link right after an echo
         fetch: Callable[[Any, int, int], Any] | None = None,  # makes what the consumer gets
         within: Callable[[], AbstractContextManager[object]] = nullcontext,  # in which threads work
         # Turn a result into a batch and the columns of its info, and these into a result.
@@ -100,9 +63,9 @@ class Link:
         self._before = 0  # iterations that an earlier process has taken
         self._ends_due = 0  # ends of iterations that it has counted, which are still to come
         self._made: deque[list[Any]] = deque()  # and what it had made ahead, entries of a state
-        self._tally = tally
         self.queue = _core.ObjectStage(queue_of(prefetch), transform=fetch)
-        self.take = self.queue._take
+        self.take, self.counts = self.queue._take, self.queue._counts_of_taken
+        self._had = (0, 0)  # uses and fresh items taken so far
 
     @property
     def at_end(self) -> bool:
@@ -119,6 +82,7 @@ class Link:
         self.queue._begin(at)
         self._epoch, self._number = saved.at.epoch + taken[0], taken[1]
         self._ends_due = max(0, self._before - taken[0])
+        self._had = self._upstream.counts()
         self._made = deque(made)
         return self._before, delivered
 
@@ -176,8 +140,8 @@ class Link:
                 return False
             epoch, number = self._epoch, self._number
             self._number += 1
-            if self._tally is not None:
-                self._tally.took(self._upstream.stats())
+            had, self._had = self._had, self._upstream.counts()
+            of = self._had[0] - had[0], self._had[1] - had[1]
         try:
             with span(self.name):
                 made: Any = self._make(emission, epoch, number)
@@ -185,7 +149,7 @@ class Link:
             queue.fill_error(place, error)
             return True
         del emission  # only the consumer decides how long a batch lives
-        queue.fill(place, made)
+        queue.fill(place, made, of)
         return True
 
     def _fill_again(self, place: Any, kind: int, *batch: Any) -> bool:

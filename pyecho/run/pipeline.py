@@ -22,11 +22,11 @@ from pyecho.run.context import CallerContext
 from pyecho.run.reading import Reading
 from pyecho.run.threads import Crew
 from pyecho.source import Source
-from pyecho.state.position import BATCH, Snapshot
+from pyecho.state.position import Snapshot
 from pyecho.stats import EchoStats
 
 if TYPE_CHECKING:
-    from pyecho.run.link import Link, Tally
+    from pyecho.run.link import Link
 
 Job = tuple[str, Callable[[], None]]
 """The work of a thread until the passes end, with a name for the thread."""
@@ -60,6 +60,9 @@ class Echo(Protocol):
     def stats(self) -> dict[str, int]:
         """Return the counters of `_core.Stage._stats`."""
 
+    def counts(self) -> tuple[int, int]:
+        """Return how many uses were taken, and how many fresh items among them."""
+
     def log(self) -> dict[Any, Any]:
         """Return the decisions of an adaptive factor."""
 
@@ -77,19 +80,18 @@ class Pipeline:
         self.fitted = fitted
         self.echo = echo
         self.links: list[Link] = []
-        self._tally: Tally | None = None  # of the first link
         self.adapter = adapter
         self._sent_bytes = sent_bytes
 
     def add_link(self, name: str, make: Callable[[Any, int, int], Any], **more: Any) -> None:
         """Have threads make something of every batch, after all nodes so far."""
-        from pyecho.run.link import Link, Tally
+        from pyecho.run.link import Link
 
-        config = self.fitted.config
-        if self._tally is None:
-            self._tally = more["tally"] = Tally(2 * (config.prefetch + 2) + config.augment_workers)
-        upstream = self.links[-1] if self.links else self.echo
-        self.links.append(Link(upstream, make, name=name, prefetch=config.prefetch, **more))
+        upstream, prefetch = (
+            self.links[-1] if self.links else self.echo,
+            self.fitted.config.prefetch,
+        )
+        self.links.append(Link(upstream, make, name=name, prefetch=prefetch, **more))
 
     @property
     def consumed(self) -> Any:
@@ -111,10 +113,6 @@ class Pipeline:
                     "does not make; load it into one with augment or a device as well, or take it "
                     "with state_dict(payload=False)"
                 )
-        if self._tally is not None:
-            ahead = sum(entry[0] == BATCH for link in saved.links.values() for entry in link[2])
-            had = self.links[-1].queue._stats()["batches"]
-            self._tally.begin(had, ahead, self.echo.stats())
         self.echo.begin(saved, reading)
         taken = (saved.at.iterations, saved.at.delivered)
         for link in self.links:
@@ -172,10 +170,9 @@ class Pipeline:
     def stats(self) -> EchoStats:
         """Return counts and times so far."""
         counters = self.echo.stats()
-        if self._tally is not None:
-            # The echo knows items and uses, the last link knows the consumer.
+        if self.links:  # of which the last one knows the consumer
             consumer = self.links[-1].queue._stats()
-            counters["emitted"], counters["fresh"] = self._tally.at(consumer["batches"])
+            counters["emitted"], counters["fresh"] = self.links[-1].counts()
             for name in ("batches", "consumer_wait_ns", "downstream_ns"):
                 counters[name] = consumer[name]
         stats = stats_of(counters, self.fitted.capacity, self.echo.log())

@@ -200,7 +200,9 @@ class EchoLoader(pyecho.EchoLoader):
         """For Lightning, which calls ``loader.sampler.set_epoch(n)`` as epoch n begins."""
 
         def set_epoch(epoch: int) -> None:
-            if self._run.epochs.number != epoch:  # batches of the running epoch may be taken already
+            if (
+                self._run.epochs.number != epoch
+            ):  # batches of the running epoch may be taken already
                 self.set_epoch(epoch)
 
         return SimpleNamespace(set_epoch=set_epoch)
