@@ -18,7 +18,7 @@ from pyecho.items.nest import fields_of, node_of
 from pyecho.items.programs import Ops, Row, rows_with
 from pyecho.items.ragged import ragged_rows
 from pyecho.items.spec import NUMPY, EchoInfo
-from pyecho.state.items import examples_state, parts_of_examples, refill
+from pyecho.state.items import Columns, refill
 from pyecho.state.position import Position, position_of, whole_state
 from pyecho.stats import EchoStats
 
@@ -155,7 +155,7 @@ class EchoBuffer(_core.ExampleStage):
             self._config,
             epoch=epoch,
             position=position_of(native, epoch, None, None),
-            unspent=examples_state(native, self._spec, NUMPY),
+            unspent=Columns(NUMPY, self._spec).unspent(native),
             taken=at.segment.taken + at.fed,
         )
 
@@ -171,7 +171,7 @@ class EchoBuffer(_core.ExampleStage):
         saved = SavedState.read(state, self._config).snapshot
         if saved is None or saved.unspent is None:
             raise CheckpointError("the state of a buffer holds its examples, and this one does not")
-        parts = parts_of_examples(saved.unspent, self._spec)
+        parts = Columns(NUMPY, self._spec).parts(saved.unspent)
         self._make_room(len(saved.unspent.numbers))
         try:
             _, slots = self._resume(saved.at, saved.unspent.numbers)

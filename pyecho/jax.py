@@ -20,7 +20,7 @@ from pyecho.fitted import Fitted
 from pyecho.items.nest import flatten, map_nest
 from pyecho.items.spec import Adapter, EchoInfo, Field, is_tensor, plain_tensor, refuse_masked
 from pyecho.options import Options, with_options
-from pyecho.run.host import ExampleEcho, add_augmentation, item_echo
+from pyecho.run.host import add_augmentation, example_echo, item_echo
 from pyecho.run.link import of_state, to_state
 from pyecho.run.pipeline import MakePipeline, Pipeline
 from pyecho.run.run import Run
@@ -199,10 +199,9 @@ def jax_pipeline(source: Source, fitted: Fitted, first: Any, *, sharding: Any) -
     by_item = config.batch_size is None and not config.linked
     echo: Any
     if config.batch_size is not None:
-        echo = ExampleEcho(*arguments, held=config.prefetch + 1)
+        echo = example_echo(*arguments, held=config.prefetch + 1)
     else:
-        echo = item_echo(*arguments, prepare=place.item if by_item else None)
-    echo.to_host = _to_host
+        echo = item_echo(*arguments, prepare=place.item if by_item else None, to_host=_to_host)
 
     def use(emission: Any, epoch: int, number: int) -> Any:
         if not config.with_info:

@@ -25,7 +25,7 @@ from pyecho.fitted import Fitted
 from pyecho.items.nest import flatten, leaves_of
 from pyecho.items.spec import Adapter, EchoInfo, Field
 from pyecho.run.augment import random_bits
-from pyecho.run.host import ExampleEcho, add_augmentation, item_echo, items_ahead
+from pyecho.run.host import HostEcho, add_augmentation, example_echo, item_echo, items_ahead
 from pyecho.run.pipeline import Pipeline
 from pyecho.source import Source
 from pyecho.warn import warn
@@ -64,7 +64,7 @@ def device_pipeline(
         if not config.linked:
             dtype = None if augment else there.dtype
             blocks_for = partial(Blocks, dtype=dtype, limit=there.max_bytes)
-        echo = _pinned(partial(ExampleEcho, *made), config, uploader, blocks_for)
+        echo = _pinned(partial(example_echo, *made), config, uploader, blocks_for)
         if echo.blocks is None:
             bring = uploader.upload_augmented
         else:
@@ -77,8 +77,8 @@ def device_pipeline(
         # batch: then another thread augments uses.
         has_link = augment is not None
         fetch = attrgetter("item") if has_link else uploader.deliver
-        echo = item_echo(*made, prepare=uploader.upload_item, fetch=fetch)
-        echo.to_host = uploader.to_host
+        to_host = uploader.to_host
+        echo = item_echo(*made, prepare=uploader.upload_item, fetch=fetch, to_host=to_host)
     pipeline = Pipeline(echo, fitted, adapter, sent_bytes=partial(_sent_bytes, uploader, echo))
     add_augmentation(pipeline)
     if has_link:
@@ -91,11 +91,11 @@ def device_pipeline(
 
 
 def _pinned(
-    make: Callable[..., ExampleEcho],
+    make: Callable[..., HostEcho],
     config: Config,
     uploader: Uploader,
     blocks_for: Callable[..., Blocks] | None,
-) -> ExampleEcho:
+) -> HostEcho:
     """Return example echoing with batches in pinned memory, if that can be had.
 
     From there native threads send them to the device, if there are `blocks_for` that, a runtime,
@@ -152,7 +152,7 @@ def _device_echo(
         shards=None,
     )
     staging_fitted = fitted._replace(config=staged, capacity=1)
-    make = partial(ExampleEcho, source, staging_fitted, first, adapter)
+    make = partial(example_echo, source, staging_fitted, first, adapter)
     with uploader.computing():  # else the first chunks would wait for the consumer's stream
         staging = _pinned(make, config, uploader, blocks_for)
     return DeviceEcho(staging, fitted._replace(slots_ahead=1), adapter, uploader, chunk=chunk)

@@ -21,10 +21,10 @@ from pyecho.device.upload import Uploader
 from pyecho.fitted import Fitted
 from pyecho.items.nest import flatten
 from pyecho.items.spec import Adapter, EchoInfo
-from pyecho.run.host import ExampleEcho
+from pyecho.run.host import HostEcho
 from pyecho.run.reading import Reading
 from pyecho.run.trace import span
-from pyecho.state.items import examples_state, parts_of_examples, refill
+from pyecho.state.items import refill
 from pyecho.state.position import LAST_END, Position, Snapshot, Unspent, with_ends
 
 MOST_CHUNKS = 4
@@ -43,7 +43,7 @@ class DeviceEcho:
 
     def __init__(
         self,
-        staging: ExampleEcho,  # its batches are chunks of consecutive examples, on the host
+        staging: HostEcho,  # its batches are chunks of consecutive examples, on the host
         fitted: Fitted,  # of the pool
         adapter: Adapter,
         uploader: Uploader,  # brings chunks to the device
@@ -97,7 +97,7 @@ class DeviceEcho:
                 follows = at.after(passes, items)
                 unspent, staged = unspent.parted(follows.fed)
                 slots = slots[self._places(numbers, unspent.numbers)]
-                parts = parts_of_examples(unspent, self.spec)
+                parts = self._staging.items.parts(unspent)
             refill(self._refill, parts, slots)
         self._stage(follows, staged)
         self._staging.read(saved, reading)
@@ -119,7 +119,7 @@ class DeviceEcho:
             return
         self.stage._make_room(len(unspent.numbers))
         _, slots = self.stage._resume(at, unspent.numbers)
-        refill(self.stage._refill, parts_of_examples(unspent, self.spec), slots)
+        refill(self.stage._refill, self._staging.items.parts(unspent), slots)
 
     def log(self) -> dict[Any, Any]:
         """Return the decisions of an adaptive factor."""
@@ -245,10 +245,12 @@ class DeviceEcho:
         """Return where the pool stands, with the examples that wait for it."""
         if self._failure is not None:
             raise EchoError("the source has raised an exception; no state can repeat that")
-        staged = self._staging.native_state(payload=payload, with_held=with_held)
+        staged = self.stage._state(payload=payload, with_held=with_held)
         iterations, batches = taken or (self._iterations, self._delivered + self._dropped)
         state = self.plan.state(payload=payload, iterations=iterations, batches=batches)
-        state |= {name: staged[name] for name in ("held", "held_row") if with_held}
+        if with_held:
+            held = self._staging.items.held(staged["held"])
+            state |= {"held": held, "held_row": staged["held_row"]}
         state |= {"iterations": self._iterations, "delivered": self._delivered}
         state["batches"] = self._delivered + self._dropped
         if not payload:
@@ -273,7 +275,7 @@ class DeviceEcho:
             if not isinstance(column, list)
         ]
         native = {"numbers": numbers, "columns": columns, "checksum": sum(sums) % 2**64}
-        return state | {"unspent": examples_state(native, self.spec, self._adapter)}
+        return state | {"unspent": self._staging.items.unspent(native)}
 
     def _columns(self, slots: Any, staged: list[Any]) -> list[Any]:
         """Return the columns of the examples in these slots, followed by the staged ones."""

@@ -19,18 +19,8 @@ from pyecho.items.spec import Adapter, Field
 from pyecho.run.pipeline import Pipeline
 from pyecho.run.reading import Reading
 from pyecho.source import Source
-from pyecho.state.items import (
-    Part,
-    examples_state,
-    held_nest,
-    held_state,
-    parts_of_examples,
-    parts_of_items,
-    references,
-    refill,
-    unspent_state,
-)
-from pyecho.state.position import Snapshot, Unspent
+from pyecho.state.items import Columns, References, refill
+from pyecho.state.position import Snapshot
 
 AHEAD_BYTES, MOST_ITEMS_AHEAD = 4 << 20, 256
 """Cheap items go from the feeder to the consumer in groups, as large as these allow."""
@@ -39,7 +29,7 @@ AHEAD_BYTES, MOST_ITEMS_AHEAD = 4 << 20, 256
 def host_pipeline(source: Source, fitted: Fitted, first: Any, *, adapter: Adapter) -> Pipeline:
     """Return the pipeline for items like the first one; `ConfigError` if they cannot be echoed."""
     by_item = fitted.config.batch_size is None
-    make: Callable[..., HostEcho] = item_echo if by_item else ExampleEcho
+    make = item_echo if by_item else example_echo
     pipeline = Pipeline(make(source, fitted, first, adapter), fitted, adapter)
     add_augmentation(pipeline)
     return pipeline
@@ -59,19 +49,24 @@ def add_augmentation(pipeline: Pipeline) -> None:
 class HostEcho:
     """A native stage that reads the source and echoes. See `pyecho.run.pipeline.Echo`."""
 
-    to_host: Callable[[Any], Any] = staticmethod(lambda item: item)
-    """Returns an item of batch echoing as a state holds it."""
-
-    spec: Any = None  # of an example
-    lists: tuple[bool, ...] = ()
-    blocks: Any = None  # from which batches are sent to a device
-
-    def __init__(self, stage: Any, source: Source, fitted: Fitted, adapter: Adapter) -> None:
+    def __init__(
+        self,
+        stage: Any,
+        items: References | Columns,
+        source: Source,
+        fitted: Fitted,
+        *,
+        spec: Any = None,  # of an example
+        row_spec: Any = None,  # of a row of a batch
+        lists: tuple[bool, ...] = (),
+        blocks: Any = None,  # from which batches are sent to a device
+    ) -> None:
         self.stage = stage
+        self.items = items
+        self.spec, self.row_spec, self.lists, self.blocks = spec, row_spec, lists, blocks
         self.take, self.log, self.stats = stage._take, stage._log, stage._stats
         self._source = source
         self._fitted = fitted
-        self._adapter = adapter
 
     @property
     def at_end(self) -> bool:
@@ -91,7 +86,7 @@ class HostEcho:
         else:
             stage._make_room(0 if unspent is None else len(unspent.numbers))
             _, slots = stage._resume(reading.at, None if unspent is None else unspent.numbers)
-            parts = reading.again if unspent is None else self._parts_of(unspent)
+            parts = reading.again if unspent is None else self.items.parts(unspent)
             refill(stage._refill, parts, slots)
         self.read(saved, reading)
 
@@ -102,7 +97,7 @@ class HostEcho:
             by_consumer=self._fitted.wiring.by_consumer,
             # Items read ahead are no part of the iterator again: then they would be neither in
             # the stage nor ahead of the source's own state.
-            first=(*map(self._whole, saved.held), *reading.first),
+            first=(*map(self.items.whole, saved.held), *reading.first),
             skipped_rows=reading.skipped_rows,
             at_empty=self._at_empty(),
         )
@@ -117,38 +112,16 @@ class HostEcho:
             f"with steps_per_epoch= and {config.bounded_by} every pass needs one"
         )
 
-    def _parts_of(self, unspent: Unspent) -> list[Part]:
-        return parts_of_items(unspent)
-
-    def _whole(self, held: Any) -> Any:
-        """Return an item that was held when a state was taken."""
-        return held
-
     def state(
         self, *, payload: bool, with_held: bool, taken: tuple[int, int] | None = None
     ) -> dict[str, Any]:
         """Return where the stage stands."""
-        state = self.native_state(payload=payload, with_held=with_held, taken=taken)
-        if payload:
-            state["unspent"] = self._unspent_state(state)
-        return state
-
-    def native_state(
-        self, *, payload: bool, with_held: bool, taken: tuple[int, int] | None = None
-    ) -> dict[str, Any]:
-        """Return where the stage stands, with its items as it tells of them."""
         state: dict[str, Any] = self.stage._state(payload=payload, with_held=with_held, taken=taken)
         if with_held:
-            state["held"] = self._held_state(state["held"])
+            state["held"] = self.items.held(state["held"])
+        if payload:
+            state["unspent"] = self.items.unspent(state)
         return state
-
-    def _held_state(self, held: list[Any]) -> list[Any]:
-        return references(held, self._adapter)
-
-    def _unspent_state(self, state: dict[str, Any]) -> dict[str, Any]:
-        [items] = state.pop("columns")
-        items = references(list(map(self.to_host, items)), self._adapter)
-        return unspent_state(state, [items], self._adapter)
 
 
 def item_echo(
@@ -159,8 +132,12 @@ def item_echo(
     *,
     prepare: Callable[[Any], Any] | None = None,
     fetch: Callable[[Any], Any] | None = None,
+    to_host: Callable[[Any], Any] | None = None,
 ) -> HostEcho:
-    """Return the node of batch echoing: the feeder prepares items, each use is fetched."""
+    """Return the node of batch echoing: the feeder prepares items, each use is fetched.
+
+    `to_host`: turns a prepared item into one that a state can hold.
+    """
     config = fitted.config
     stage = _core.ObjectStage(
         fitted._replace(prefetch=items_ahead(fitted, first)),
@@ -169,7 +146,7 @@ def item_echo(
     )
     if prepare is not None:
         stage._set_prepare(prepare)
-    return HostEcho(stage, source, fitted, adapter)
+    return HostEcho(stage, References(adapter, to_host), source, fitted)
 
 
 def items_ahead(fitted: Fitted, first: Any) -> int:
@@ -190,76 +167,64 @@ def items_ahead(fitted: Fitted, first: Any) -> int:
     return max(ahead, min(MOST_ITEMS_AHEAD, AHEAD_BYTES // max(1, item_bytes)))
 
 
-class ExampleEcho(HostEcho):
-    """The node of example echoing.
+def example_echo(
+    source: Source,
+    fitted: Fitted,
+    first: Any,
+    adapter: Adapter,
+    *,
+    held: int = 0,
+    pinned: bool = False,
+    blocks_for: Callable[[Any], Any] | None = None,
+) -> HostEcho:
+    """Return the node of example echoing.
 
     `held`: batches that links hold besides the consumer. `pinned`: batches are in pinned memory.
     `blocks_for`, called with the fields of an example, makes the `pyecho.device.blocks.Blocks` from
     which batches are sent to a device.
     """
-
-    def __init__(
-        self,
-        source: Source,
-        fitted: Fitted,
-        first: Any,
-        adapter: Adapter,
-        *,
-        held: int = 0,
-        pinned: bool = False,
-        blocks_for: Callable[[Any], Any] | None = None,
-    ) -> None:
-        config, wiring = fitted.config, fitted.wiring
-        self.spec, self.lists = spec_of_examples(source, fitted, first, adapter)
-        rows, self.row_spec = rows_with(config.ops, self.spec, adapter)
-        ragged = ragged_rows(self.row_spec, adapter)
-        if blocks_for is not None and ragged is not None:  # a block has rows of one size
-            blocks_for, pinned = None, True
-        self.blocks = blocks_for and blocks_for(leaves_of(self.row_spec))
-        held += wiring.held + config.held_by_links
-        varies = any(field.varies for field in leaves_of(self.spec))
-        by_workers = source.fills_slots and not varies
-        together = max(1, min(32, AHEAD_BYTES // 4 // max(1, size_of(first) or 1)))
-        ahead = rows_of(first) if config.splits_batches else 2 * config.num_workers * together
-        if config.max_bytes is not None and not by_workers:
-            ahead = 1  # or the size of the item that happens to be first decided what fits
-        fitted = fitted._replace(
-            slots_ahead=max(1, ahead),
-            shared_slots=by_workers,
-            held=1 if self.blocks else held,  # a batch on the device is no lease
-        )
-        arguments = native_arguments(
-            self.spec,
-            fitted,
-            name="EchoLoader",
-            batched=source.batched,
-            to_array=adapter.as_array,
-            from_array=adapter.decoder(leaves_of(self.row_spec)),
-            rows=rows,
-            ragged=ragged,
-            allocate=adapter.allocate if pinned or config.pin_memory else None,
-            blocks=self.blocks,
-        )
-        stage = _core.ExampleStage(**arguments)
-        if self.blocks:
-            self.blocks.place(stage._batch_offsets)
-        if wiring.grows_quietly:
-            stage._expect_growth()
-        if by_workers:
-            source.fill_slots(self.spec, adapter.as_array, together)
-        super().__init__(stage, source, fitted, adapter)
-
-    def _parts_of(self, unspent: Unspent) -> list[Part]:
-        return parts_of_examples(unspent, self.spec)
-
-    def _whole(self, held: Any) -> Any:
-        return held_nest(held, self.spec)
-
-    def _held_state(self, held: list[Any]) -> list[Any]:
-        return held_state(held, self.spec, self._adapter)
-
-    def _unspent_state(self, state: dict[str, Any]) -> dict[str, Any]:
-        return examples_state(state, self.spec, self._adapter)
+    config, wiring = fitted.config, fitted.wiring
+    spec, lists = spec_of_examples(source, fitted, first, adapter)
+    rows, row_spec = rows_with(config.ops, spec, adapter)
+    ragged = ragged_rows(row_spec, adapter)
+    if blocks_for is not None and ragged is not None:  # a block has rows of one size
+        blocks_for, pinned = None, True
+    blocks = blocks_for and blocks_for(leaves_of(row_spec))
+    held += wiring.held + config.held_by_links
+    varies = any(field.varies for field in leaves_of(spec))
+    by_workers = source.fills_slots and not varies
+    together = max(1, min(32, AHEAD_BYTES // 4 // max(1, size_of(first) or 1)))
+    ahead = rows_of(first) if config.splits_batches else 2 * config.num_workers * together
+    if config.max_bytes is not None and not by_workers:
+        ahead = 1  # or the size of the item that happens to be first decided what fits
+    fitted = fitted._replace(
+        slots_ahead=max(1, ahead),
+        shared_slots=by_workers,
+        held=1 if blocks else held,  # a batch on the device is no lease
+    )
+    arguments = native_arguments(
+        spec,
+        fitted,
+        name="EchoLoader",
+        batched=source.batched,
+        to_array=adapter.as_array,
+        from_array=adapter.decoder(leaves_of(row_spec)),
+        rows=rows,
+        ragged=ragged,
+        allocate=adapter.allocate if pinned or config.pin_memory else None,
+        blocks=blocks,
+    )
+    stage = _core.ExampleStage(**arguments)
+    if blocks:
+        blocks.place(stage._batch_offsets)
+    if wiring.grows_quietly:
+        stage._expect_growth()
+    if by_workers:
+        source.fill_slots(spec, adapter.as_array, together)
+    items = Columns(adapter, spec)
+    return HostEcho(
+        stage, items, source, fitted, spec=spec, row_spec=row_spec, lists=lists, blocks=blocks
+    )
 
 
 def spec_of_examples(

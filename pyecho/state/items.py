@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyecho._core import CheckpointError
-from pyecho.items.nest import flatten, leaves_of
+from pyecho.items.nest import flatten
 from pyecho.items.spec import Adapter, Field
 from pyecho.state.plain import encoded
 from pyecho.state.position import Unspent
@@ -24,82 +24,97 @@ class Part(NamedTuple):
     which: Any  # of the items of the snapshot, or of the plan, they are
 
 
-def unspent_state(native: dict[str, Any], columns: list[Any], adapter: Adapter) -> dict[str, Any]:
-    """Return items as a state holds them."""
-    return {"numbers": adapter.saved(native.pop("numbers")), "columns": columns}
+class References:
+    """Items of batch echoing, which travel by reference: in one column of a state.
+
+    `to_host`: returns an item as a state holds it, of one that may be on a device.
+    """
+
+    def __init__(self, adapter: Adapter, to_host: Callable[[Any], Any] | None = None) -> None:
+        self._saved = adapter.saved
+        self._to_host = to_host or (lambda item: item)
+
+    def held(self, items: list[Any]) -> list[Any]:
+        """Return items that were read and not put, as a state holds them."""
+        return [encoded(item, self._saved) for item in items]
+
+    def whole(self, held: Any) -> Any:
+        """Return such an item again."""
+        return held
+
+    def unspent(self, native: dict[str, Any]) -> dict[str, Any]:
+        """Return the items of a stage as a state holds them; `native`: its ``_state``."""
+        [items] = native.pop("columns")
+        numbers = self._saved(native.pop("numbers"))
+        return {"numbers": numbers, "columns": [self.held(list(map(self._to_host, items)))]}
+
+    def parts(self, unspent: Unspent) -> list[Part]:
+        """Return the items of a state."""
+        [column] = unspent.columns
+        places = enumerate(unspent.order)
+        return [Part(column[index], False, [0], [which]) for which, index in places]
 
 
-def references(items: list[Any], adapter: Adapter) -> list[Any]:
-    """Return items, or leaves, that travel by reference as a state holds them."""
-    return [encoded(item, adapter.saved) for item in items]
+class Columns:
+    """Examples with this spec: in a column of a state for each leaf. See `References`."""
 
-
-def examples_state(native: dict[str, Any], spec: Any, adapter: Adapter) -> dict[str, Any]:
-    """Return the items of example echoing as a state holds them; `native`: of the stage."""
-    columns = [_saved_column(column, adapter) for column in native.pop("columns")]
-    found = {"checksum": native.pop("checksum"), "leaves": _leaves_of_spec(spec)}
-    return unspent_state(native, columns, adapter) | found
-
-
-def _saved_column(column: Any, adapter: Adapter) -> Any:
-    if isinstance(column, tuple):  # of a leaf whose examples differ in size
-        values, shapes = map(adapter.saved, column)
-        return {"values": values, "shapes": shapes}
-    return references(column, adapter) if isinstance(column, list) else adapter.saved(column)
-
-
-def held_state(held: list[Any], spec: Any, adapter: Adapter) -> list[Any]:
-    """Return examples that were read and not put, each as a list of its leaves."""
-    _, structure = flatten(spec)
-    return [references(structure.match(item), adapter) for item in held]
-
-
-def held_nest(held: Any, spec: Any) -> Any:
-    """Return such an example again."""
-    leaves, structure = flatten(spec)
-    if type(held) is not list or len(held) != len(leaves):
-        raise CheckpointError(
-            "the state holds items read ahead with other leaves than the source's items"
-        )
-    return structure.unflatten(held)
-
-
-def parts_of_items(unspent: Unspent) -> list[Part]:
-    """Return the items of batch echoing."""
-    [column] = unspent.columns
-    return [Part(column[index], False, [0], [which]) for which, index in enumerate(unspent.order)]
-
-
-def parts_of_examples(unspent: Unspent, spec: Any) -> list[Part]:
-    """Return the examples, as one batch; `CheckpointError` if they have other leaves."""
-    fields, leaves = leaves_of(spec), _leaves_of_spec(spec)
-    if leaves != unspent.leaves:
-        raise CheckpointError(
-            f"the items of the state have the leaves {unspent.leaves}, and the items of this "
-            f"source {leaves}"
-        )
-    if len(unspent.columns) != len(fields):
-        raise CheckpointError("the state has another number of columns than leaves")
-    columns = [_rows_of(*each) for each in zip(unspent.columns, fields, strict=True)]
-    count = len(unspent.numbers)
-    if any(field.varies for field in fields):
-        return [
-            Part(_nest_of([column[index] for column in columns], spec), False, [0], [which])
-            for which, index in enumerate(unspent.order)
+    def __init__(self, adapter: Adapter, spec: Any) -> None:
+        self._saved = adapter.saved
+        self._fields, self._structure = flatten(spec)
+        self._leaves = [
+            "object" if field.by_reference else f"{field.dtype} {field.shape}"
+            for field in self._fields
         ]
-    if count == 0:
-        return []
-    return [Part(_nest_of(columns, spec), True, unspent.order, np.arange(count))]
 
+    def held(self, items: list[Any]) -> list[Any]:
+        """Return each example as a list of its leaves."""
+        return [self._references(self._structure.match(item)) for item in items]
 
-def _nest_of(leaves: list[Any], spec: Any) -> Any:
-    return flatten(spec)[1].unflatten(leaves)
+    def whole(self, held: Any) -> Any:
+        """Return such an example again."""
+        if type(held) is not list or len(held) != len(self._fields):
+            raise CheckpointError(
+                "the state holds items read ahead with other leaves than the source's items"
+            )
+        return self._structure.unflatten(held)
 
+    def unspent(self, native: dict[str, Any]) -> dict[str, Any]:
+        """Return the examples of a stage as a state holds them."""
+        return {
+            "numbers": self._saved(native.pop("numbers")),
+            "columns": [self._column(column) for column in native.pop("columns")],
+            "checksum": native.pop("checksum"),
+            "leaves": self._leaves,
+        }
 
-def _leaves_of_spec(spec: Any) -> list[str]:
-    """Describe the leaves of an example."""
-    fields = leaves_of(spec)
-    return ["object" if field.by_reference else f"{field.dtype} {field.shape}" for field in fields]
+    def parts(self, unspent: Unspent) -> list[Part]:
+        """Return the examples, as one batch; `CheckpointError` if they have other leaves."""
+        if self._leaves != unspent.leaves:
+            raise CheckpointError(
+                f"the items of the state have the leaves {unspent.leaves}, and the items of this "
+                f"source {self._leaves}"
+            )
+        if len(unspent.columns) != len(self._fields):
+            raise CheckpointError("the state has another number of columns than leaves")
+        columns = list(map(_rows_of, unspent.columns, self._fields))
+        nest_of, count = self._structure.unflatten, len(unspent.numbers)
+        if any(field.varies for field in self._fields):
+            return [
+                Part(nest_of([column[index] for column in columns]), False, [0], [which])
+                for which, index in enumerate(unspent.order)
+            ]
+        if count == 0:
+            return []
+        return [Part(nest_of(columns), True, unspent.order, np.arange(count))]
+
+    def _references(self, leaves: list[Any]) -> list[Any]:
+        return [encoded(leaf, self._saved) for leaf in leaves]
+
+    def _column(self, column: Any) -> Any:
+        if isinstance(column, tuple):  # of a leaf whose examples differ in size
+            values, shapes = map(self._saved, column)
+            return {"values": values, "shapes": shapes}
+        return self._references(column) if isinstance(column, list) else self._saved(column)
 
 
 def _rows_of(column: Any, field: Field) -> Any:
