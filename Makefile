@@ -74,8 +74,8 @@ test-cuda-all: test-cuda ## The same, also on one device, and the tests of the e
 faults: gtest .venv/test.stamp ## Put each fault of tests/faults.toml into a copy, and tell which of them the tests find (Python 3.11 or newer)
 	$(WITH_TOOLS) $(BIN)/python -P tests/faults.py $(FAULTS)
 
-nightly: .venv/test.stamp ## What is left out of .ci/run (hours): stress, faults, speed, all emulated schedules, other libraries, Pythons and processors
-	PYECHO_STRESS=1 $(MAKE) test test-cuda-all
+nightly: .venv/test.stamp ## What is left out of .ci/run (hours): stress, sanitizers, faults, speed, all emulated schedules, other libraries, Pythons and processors
+	PYECHO_STRESS=1 $(MAKE) test test-cuda-all sanitize examples
 	$(MAKE) lint fuzz
 	$(MAKE) faults
 	$(MAKE) ecosystem test-aarch64

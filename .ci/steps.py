@@ -31,10 +31,20 @@ STEPS = {  # name: command, and the step before it; in the order in which they b
     "benchmarks": ("make test-benchmarks", "tools"),
     "demo": ("make demo DEMO_ARGS='--factors 1,3 --seeds 1'", "tools"),
 }
+NATIVE = ["CMakeLists.txt", "CMakePresets.json", "cmake", "csrc", "include"]
 ONLY_IF_CHANGED = {  # make nightly runs these in any case
-    "tidy": ["csrc", "include", "benchmarks/cpp"],
+    "asan-ubsan": [*NATIVE, "tests/cpp"],
+    "tsan": [*NATIVE, "tests/cpp"],
+    "models": [*NATIVE, "tests/cpp"],
+    "tidy": [*NATIVE, "benchmarks/cpp"],
+    "examples": [*NATIVE, "examples/embedding"],
     "benchmarks": ["benchmarks", "pyecho/bench", "tests/benchmarks"],
-    "cuda": ["csrc", "pyecho", "tests/gpu", "tests/device", "tools/cuda_emulator"],
+    "cuda": [
+        *("pyecho/device", "pyecho/cuda.py", "pyecho/torch"),
+        *(f"csrc/bindings/{name}*" for name in ("uploads", "torch_memory", "example_stage_con")),
+        *("csrc/core/stage/batch_pool*", "csrc/core/stage/upload*"),
+        *("tests/gpu", "tests/device", "tests/emulated", "tools/cuda_emulator"),
+    ],
 }
 
 
