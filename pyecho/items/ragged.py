@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pyecho._core import ConfigError
+from pyecho._core import ConfigError, pad_rows
 from pyecho.items.nest import flatten
 from pyecho.items.spec import Adapter, Field, Padded, is_bfloat16
 
@@ -65,28 +65,21 @@ def ragged_rows(row_spec: Any, adapter: Adapter) -> Callable[[Any, Any, int], An
     decode = adapter.decoder(fields) or (lambda array, leaf: array)
 
     def rows(elements: Any, shapes: Any, leaf: int) -> Any:
-        shapes = shapes.copy()  # of the batch's memory, which may be pinned and go on without them
-        offsets = np.zeros(len(shapes) + 1, np.int64)
-        np.cumsum(shapes.prod(axis=1), out=offsets[1:])
-        if fields[leaf].pad is None:
-            return adapter.ragged(fields[leaf], decode(elements, leaf), offsets, shapes)
+        field = fields[leaf]
+        if field.pad is None:
+            shapes = shapes.copy()  # of the batch's memory, which may be pinned and go on
+            offsets = np.zeros(len(shapes) + 1, np.int64)
+            np.cumsum(shapes.prod(axis=1), out=offsets[1:])
+            return adapter.ragged(field, decode(elements, leaf), offsets, shapes)
         padded = np.empty((len(shapes), *shapes.max(axis=0, initial=0)), elements.dtype)
-        decoded = decode(padded, leaf)
-        decoded[...] = fields[leaf].pad
-        lengths = fill(padded, fields[leaf], elements, offsets, shapes)
-        return Padded(decoded, adapter.numbers(lengths))
+        pad = np.empty(1, elements.dtype)
+        decode(pad, leaf)[...] = field.pad
+        pad_rows(padded, elements, shapes, pad)
+        varying = [axis for axis, extent in enumerate(field.shape) if extent is None]
+        lengths = shapes[:, varying] if len(varying) > 1 else shapes[:, varying[0]]
+        return Padded(decode(padded, leaf), adapter.numbers(lengths.copy()))
 
     return rows
-
-
-def fill(padded: Any, field: Field, elements: Any, offsets: Any, shapes: Any) -> Any:
-    """Write the rows into an array with places for the largest; return their extents that vary."""
-    for row, shape in enumerate(shapes.tolist()):
-        part = padded[row][tuple(map(slice, shape))]
-        part[...] = elements[offsets[row] : offsets[row + 1]].reshape(shape)
-    varying = [axis for axis, extent in enumerate(field.shape) if extent is None]
-    lengths = shapes[:, varying] if len(varying) > 1 else shapes[:, varying[0]]
-    return np.ascontiguousarray(lengths)
 
 
 def _check_pad(name: str, field: Field) -> None:
