@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import copy
-import operator
-from collections.abc import Iterator
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from pyecho._core import ConfigError
-from pyecho.checked import checked_int, refuse_unknown
-from pyecho.config import Config, Factor
-from pyecho.fitted import Wiring
-from pyecho.items.spec import NUMPY, Adapter
-from pyecho.methods import LoaderTools
-from pyecho.options import Options, with_options
-from pyecho.run.epochs import Epochs
-from pyecho.run.extent import Group, agreed_length
-from pyecho.run.host import host_pipeline
-from pyecho.run.pipeline import MakePipeline
-from pyecho.run.run import Run
-from pyecho.run.threads import EXIT_SECONDS
+from pyecho._core import ConfigError, EchoError
+from pyecho.checked import checked_int
+from pyecho.iteration import Loader
+from pyecho.run.saving import skipped
 from pyecho.source import source_of
-from pyecho.state.check import SavedState
 from pyecho.state.position import whole_state
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Self
+
+    from pyecho.tools.advise.model import Advice
+    from pyecho.worth import Worth
+
+_SUCCESSORS = {
+    "to_keras": "model.fit((batch for _ in range(epochs) for batch in loader), epochs=epochs, "
+    "steps_per_epoch=len(loader)), with TensorFlow pyecho.integrations.tf.to_tf_dataset(loader)",
+    "to_tf_dataset": "pyecho.integrations.tf.to_tf_dataset(loader)",
+    "trace": "pyecho.trace(path), which records all loaders of the process",
+}
 
 
-class EchoLoader(LoaderTools):
+class EchoLoader(Loader):
     """Iterate a source with each of its items used several times, shuffled.
 
     ::
@@ -171,186 +171,132 @@ class EchoLoader(LoaderTools):
         If an argument is wrong; when the first item is known also if `max_bytes` is too small.
     """
 
-    _adapter: ClassVar[Adapter] = NUMPY
-    _group: Group | None = None
-    _tells_epochs: ClassVar[bool] = True  # to what its source reads from, see Source.set_epoch
+    if not TYPE_CHECKING:  # otherwise every name would be right for type checkers
 
-    @with_options
-    def __init__(self, source: Any, factor: Factor = 2, **options: Unpack[Options]) -> None:
-        refuse_unknown(type(self), options.keys() - Options.__annotations__)
-        group = self._group
-        rank, ranks = (0, 1) if group is None else (group.rank, group.size)
-        self._config = config = Config(factor=factor, **options, rank=rank, ranks=ranks)
-        if config.pin_memory and self._adapter.allocate is None:
-            raise ConfigError(
-                "pin_memory=True needs pyecho.torch.EchoLoader, whose memory is PyTorch's"
-            )
-        self._source = source_of(source, config)
-        self._longest = agreed_length(config, self._source, group)
-        self._run: Run = self._new_run()
-        if isinstance(source, EchoLoader):
-            if source._config.ranks > 1:
-                raise ConfigError(
-                    "the inner loader has a group, whose ranks would talk in a thread of this one; "
-                    "give the group to this loader only"
-                )
-            if config.batch_size is None:  # it keeps batches, which the inner one could warn of
-                kept = config.capacity + config.prefetch + 1 + config.held_by_links
-                source._run.epochs.wiring.held += kept
-                self._run.epochs.wiring.reads_few = True
-        # Not in the first next(): Ctrl-C in an import may leave its lock to threads that import.
-        if config.linked:
-            from pyecho.run import augment, examples, link  # noqa: F401
-        if config.progress:
-            from pyecho.run.progress import require_tqdm
+        def __getattr__(self, name):
+            """Name the successor of a method that is gone."""
+            if name in _SUCCESSORS:
+                raise AttributeError(f"a loader has no {name}(); use {_SUCCESSORS[name]}")
+            return object.__getattribute__(self, name)  # raises the error that led here
 
-            require_tqdm()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what copies and pickles hold: source, options, epoch, a loaded state."""
-        return self.__dict__ | {"_run": self._run.epochs.copied()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Go on with the next epoch, of a source whose position is the copy's own."""
-        self.__dict__.update(state)
-        self._source = copy.copy(self._source)
-        self._run = self._new_run()
-        self._run.epochs.restore(*state["_run"])
-
-    # ------------------------------------------------------------ iteration
-
-    def __iter__(self) -> Iterator[Any]:
-        """Return an iterator for the next epoch, which begins with its first ``next()``."""
-        batches = self._run.iterate()
-        if self._config.progress:
-            from pyecho.run.progress import Shown
-
-            return Shown(batches, operator.length_hint(self) or None, self.stats)
-        return batches
-
-    def _new_run(self) -> Run:
-        source, config = self._source, self._config
-        asked = config.threads == 0 or (source.in_memory and config.threads is None)
-        # An adaptive factor compares the speeds of two threads.
-        needs_threads = config.linked or config.adaptive or source.native or config.num_workers
-        by_consumer = asked and not needs_threads and self._may_read_in_consumer()
-        wiring, make = Wiring(by_consumer=by_consumer), self._pipeline_maker()
-        return Run(Epochs(source, config, make, wiring, self._group))
-
-    def _may_read_in_consumer(self) -> bool:
-        return True  # the pipeline needs no thread that reads
-
-    def _pipeline_maker(self) -> MakePipeline:
-        return partial(host_pipeline, adapter=self._adapter)
-
-    # ------------------------------------------------------------ length, epochs, statistics
-
-    def __len__(self) -> int:
-        """Return the number of batches of an epoch, the same for every epoch.
-
-        Raises `TypeError` where it cannot be known, unless `steps_per_epoch` decides it: the source
-        does not tell how many items or examples it has, `unique_in_batch` leaves it to the draws,
-        or an `Adaptive` factor to the source's speed.
-        """
+    def __repr__(self) -> str:
+        """Show the source's type and the arguments that matter most."""
         config = self._config
-        items = None if config.steps_per_epoch else self._items()
-        batches = config.batches_of(items)
-        if batches is not None:
-            return batches
-        if items is None:
-            what = "examples" if config.unbatch else "items"
-            why = self._source.unsure or f"does not tell how many {what} it has"
-            raise TypeError(
-                f"the source ({type(self._source.object).__name__}) {why}, so this loader has no "
-                "len(); where you know better, pass steps_per_epoch="
-            )
-        why = "with unique_in_batch=True the number of batches depends on the draws"
-        if config.adaptive is not None:
-            why = "with an adaptive factor the number of batches depends on the source's speed"
-        raise TypeError(f"{why}; to fix it, pass steps_per_epoch=")
+        factor = config.adaptive or f"{config.most_uses:g}"
+        shown = [type(self._source.object).__name__, f"factor={factor}"]
+        if config.batch_size is not None:
+            shown.append(f"batch_size={config.batch_size}")
+        if config.capacity > 1:
+            shown.append(f"shuffle_buffer={config.capacity}")
+        return f"{type(self).__module__}.{type(self).__name__}({', '.join(shown)})"
 
-    def _items(self) -> int | None:
-        """Return the items of a pass that decide the number of batches."""
-        epochs = self._run.epochs
-        if epochs.unfinished and epochs.longest is not None:
-            return epochs.longest
-        if self._config.ranks == 1:
-            return self._source.length()
-        return self._longest if epochs.longest is None else epochs.longest
+    def _repr_html_(self) -> str:
+        """Show a notebook the stages and what they have done so far."""
+        from pyecho.tools.html import html_of
 
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the number of the next epoch, which with the seed selects the random numbers.
+        source = type(self._source.object).__name__
+        return html_of(repr(self), source, self._config, self.stats())
 
-        Ends an unfinished iteration. A source, sampler or dataset with a ``set_epoch`` of its own
-        is told as well. The number that comes next anyway changes nothing.
-        """
-        epoch = checked_int("epoch", epoch, 0, 2**63)
-        epochs = self._run.epochs
-        if epoch == epochs.number + 1 and epochs.only_end_is_left:
-            list(self._run.iterate())  # no batch is left
-        self._run.seek(epoch)
-        epochs = self._run.epochs  # others in a forked process
-        if not (epochs.flows and epochs.number == epoch):  # else its pass has begun
-            self._source.set_epoch(epoch)
+    def advise(
+        self,
+        step: Callable[[Any], object] | None = None,
+        *,
+        steps: int = 100,
+        epochs: int | None = None,
+        worth: Worth | None = None,
+    ) -> Advice:
+        """Measure this pipeline, and say what limits it and what to do: to echo, or something else.
 
-    # ------------------------------------------------------------ states
+            print(loader.advise(train_step))
 
-    def state_dict(self, *, payload: bool = True) -> dict[str, Any]:
-        """Return where the consumer is: a loader that loads it goes on with the next batch.
-
-        Its output is the same, bit for bit, in a new process and with any `threads`, `prefetch`,
-        `pin_memory` and `augment_workers`. Call it between two batches, in the consumer's thread:
-        after the last batch of an epoch the (empty) rest of that epoch follows, after its end the
-        next epoch. It is a nest of dicts, lists, numbers, strings and NumPy arrays; other objects
-        (of the source, of `augment`) are in it as they are. In batch echoing it may share memory
-        with the loader: save or copy it before you go on.
-
-        After the iteration was left (``break``), it is the position where it was left (after the
-        last of ``len()`` batches: the next epoch), until the next ``iter()``, `set_epoch`, `close`.
-
-        A source with a ``state_dict`` and ``load_state_dict``, or ``get_state`` and ``set_state``,
-        of its own or of its iterators, goes on by them, a `torch.utils.data.DataLoader` over a
-        map-style dataset by its order, which is in the state. Every other source must yield the
-        same items again: it is read from the beginning of the pass, or by index if it has indices.
+        Runs it twice for about `steps` batches: freely, to measure the source by itself, then with
+        ``step(batch)``, your training step, at e = 8. The step should wait for its device
+        (``torch.cuda.synchronize()``), or its time is not seen. Without one, a consumer of the
+        speed that `stats` has seen so far is imitated, if there is any. A source that is slower
+        than the rest also runs with one and with two workers, if it has items by index. All runs
+        use the source, but not the epochs of this loader. ``pyecho advise`` does the same from the
+        command line.
 
         Parameters
         ----------
-        payload
-            Save the items that are not used up. Without them the state is small, and they are read
-            from the source again.
+        epochs
+            Passes of the training, because some remedies pay from the second one on; None: many.
+        worth
+            A `Worth` that has observed a run, for what repeats are worth in this task. Without one
+            that knows, up to four uses count as fresh examples do, and more as four. It forgets
+            what `step` has it observe here.
 
         Raises
         ------
+        ConfigError
+            If the source is an iterator, whose items would be lost, or if `worth` is no `Worth`.
         EchoError
-            If a thread is inside ``next()``, if an error of the source is about to reach the
-            consumer, or, where the source has a state of its own, without the payload or until the
-            next batch after the beginning of an epoch was cut short.
+            If an iteration of this loader is under way, if the source ends within a few batches,
+            or while a trace is being recorded.
         """
-        return whole_state(self._config, **self._run.state(payload))
+        from pyecho.tools.advise.measure import measured_advice
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` was called. The next ``iter()`` begins with the next batch.
+        if self._source.one_shot:
+            raise ConfigError(
+                f"the source ({type(self._source.object).__name__}) is an iterator, and advise() "
+                "would use up its items; pass something that can be iterated again, or use the "
+                "command pyecho advise with a function that makes the loader"
+            )
+        of_run = self._run.epochs
+        if of_run.unfinished or of_run.flows:
+            raise EchoError(
+                "advise() reads the source, which the iteration of this loader is reading; call it "
+                "before the first one, or after its end"
+            )
+        stats = self.stats()
+        if step is None and stats.batches:
+            seconds = stats.downstream_seconds / stats.batches
+            step = lambda batch: time.sleep(seconds)  # noqa: E731
+        steps = checked_int("steps", steps, 1, 2**31)
+        if epochs is not None:
+            epochs = checked_int("epochs", epochs, 1, 2**31)
+        return measured_advice(lambda: (self, step), steps, epochs, worth)
 
-        Ends an unfinished iteration. The source, and the options that decide the output, must be
-        those of the loader whose state it is. A state without items that was taken of one rank
-        serves all ranks, and any number of ranks that divides `shards`, if passes have one length.
-        `stats` starts from what this loader does, and ``len()`` stays that of whole epochs.
+    def skip_first_batches(self, count: int) -> None:
+        """Have the next ``iter()`` begin after the first `count` batches of its epoch.
 
-        Raises `CheckpointError` if the state is damaged, or that of other options; at the first
-        ``next()`` also if the source has other items. Nothing in a state is ever called.
+        Of a source with indices only the items that are still needed are read, of any other one all
+        that come before the next batch. ``len()`` stays that of the whole epoch.
+
+        Raises
+        ------
+        ConfigError
+            If the epoch has fewer batches; with `unique_in_batch` the first ``next()`` raises
+            `CheckpointError`.
+        EchoError
+            If an iteration is under way, or if more than the number of batches decides what comes
+            next: an `Adaptive` factor, a state of the source's own, a source that does not tell
+            its length. Use `state_dict` there.
         """
-        self._run.seek(SavedState.read(state, self._config))
+        count = checked_int("count", count, 0, 2**62)
+        epochs = self._run.epochs
+        if epochs.left:
+            self._run.seek(epochs.number + 1)  # which ends that iteration
+        if not (epochs.unfinished or epochs.flows):
+            self._source.set_epoch(epochs.number)  # which may decide the length
+        state = skipped(epochs, count, self._items(), self._adapter)
+        self.load_state_dict(whole_state(self._config, **state))
 
-    def close(self) -> None:
-        """Finish this loader for good: its iterators and ``iter()`` then raise `Closed`."""
-        self._run.close()
-        self._run.epochs.crew.join(EXIT_SECONDS)
-        self._source.join(EXIT_SECONDS)
+    def _static_rows(self) -> int | None:
+        """Return how many rows all batches have, None if one may be short."""
+        config = self._config
+        return config.batch_size if config.drop_last or config.pad_last else None
 
-    def __enter__(self) -> Self:
-        """Return the loader."""
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        """Close the loader."""
-        self.close()
+    def _variant(self, source: Any = None, **changes: Any) -> Self:
+        """Return a loader of the same source or this one, with these options and else the same."""
+        variant = copy.copy(self)
+        variant._group = None
+        variant._config = replace(
+            self._config, progress=False, shards=None, rank=0, ranks=1, **changes
+        )
+        if source is not None:
+            variant._source = source_of(source, variant._config)
+        variant._run = variant._new_run()
+        if self._run.epochs.wiring.reads_few:  # of another loader, which counts its batches
+            variant._run.epochs.wiring.reads_few = True
+        return variant
