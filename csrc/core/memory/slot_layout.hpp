@@ -35,7 +35,7 @@ struct LeafFormat {
   }
 
   static constexpr std::size_t kExtentBytes = sizeof(std::uint64_t);
-  static constexpr std::size_t kHeaderBytes = 2 * sizeof(std::uint64_t);  // of a VariableItem, before its extents
+  static constexpr std::size_t kHeaderBytes = 4 * sizeof(std::uint64_t);  // of a VariableItem, before its extents
 
   std::size_t slot_bytes;  // in the slot
   std::size_t row_bytes;   // of one row of a batch

@@ -1,10 +1,12 @@
 // The storage of slots: a record for each. A leaf of variable size has memory of its own, as much as its item needs,
-// and the record says where it is and which shape it has.
+// and the record says where it is and which shape it has. The memory of an item that is gone serves the next one in the
+// slot, unless that needs more, or less than half.
 //
 // The thread that has a slot (its producer, then those that copy from it, then the one that releases it) may call
 // everything for this slot; the rings of SlotPool order these threads.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -19,8 +21,10 @@ namespace pyecho {
 
 // A leaf of variable size in the record of a slot; its extents follow.
 struct VariableItem {
-  std::byte* data;  // null: none
+  std::byte* data;  // null: no item
   std::uint64_t size_bytes;
+  std::byte* memory;  // with or without an item
+  std::uint64_t memory_bytes;
 
   [[nodiscard]] std::span<const std::uint64_t> shape(const SlotLayout::Leaf& leaf) const noexcept {
     return {reinterpret_cast<const std::uint64_t*>(this + 1), leaf.variable.axes};
@@ -35,7 +39,11 @@ class SlotMemory {
       : layout_(layout),
         slots_(slots),
         records_(shared ? HostMemory::shared(slots * layout.slot_bytes()) : HostMemory(slots * layout.slot_bytes())) {}
-  ~SlotMemory() { drop_all(); }
+  ~SlotMemory() {
+    for (std::uint32_t slot = 0; layout_.has_variable() && slot < slots_; ++slot) {
+      each_leaf(slot, [](const VariableItem& item) { std::free(item.memory); });
+    }
+  }
   SlotMemory(const SlotMemory&) = delete;
   SlotMemory& operator=(const SlotMemory&) = delete;
 
@@ -53,39 +61,44 @@ class SlotMemory {
   static std::byte* allocate(std::byte* record, const SlotLayout::Leaf& leaf,
                              std::span<const std::uint64_t> shape) noexcept {
     const std::size_t size_bytes = bytes_of_array(leaf.variable.element_bytes, shape);
-    auto* const data = static_cast<std::byte*>(std::malloc(size_bytes + 1));  // not null for an empty one
-    if (data == nullptr) {
-      return nullptr;
-    }
     VariableItem& item = *reinterpret_cast<VariableItem*>(record + leaf.slot_offset);
-    std::free(item.data);
-    item.data = data;
+    if (item.memory_bytes <= size_bytes || item.memory_bytes / 2 > std::max(size_bytes, kSmallBytes)) {
+      auto* const memory = static_cast<std::byte*>(std::malloc(size_bytes + 1));  // not null for an empty one
+      if (memory == nullptr) {
+        return nullptr;
+      }
+      std::free(item.memory);
+      item.memory = memory;
+      item.memory_bytes = size_bytes + 1;
+    }
+    item.data = item.memory;
     item.size_bytes = size_bytes;
     std::memcpy(&item + 1, shape.data(), shape.size_bytes());
-    return data;
+    return item.data;
   }
-  // Frees what leaves of variable size have in these slots.
+  // Forgets what leaves of variable size have in these slots.
   void drop(std::span<const std::uint32_t> slots) noexcept {
     if (!layout_.has_variable()) {
       return;
     }
     for (const std::uint32_t slot : slots) {
-      drop(slot);
+      each_leaf(slot, [](VariableItem& item) { item.data = nullptr; });
     }
   }
   void drop_all() noexcept {
     for (std::uint32_t slot = 0; layout_.has_variable() && slot < slots_; ++slot) {
-      drop(slot);
+      drop(std::span(&slot, 1));
     }
   }
 
  private:
-  void drop(std::uint32_t slot) noexcept {
+  static constexpr std::size_t kSmallBytes = 4096;  // are kept for any smaller item
+
+  template <class Visit>
+  void each_leaf(std::uint32_t slot, const Visit& visit) const noexcept {
     for (const SlotLayout::Leaf& leaf : layout_.leaves()) {
       if (leaf.variable.axes > 0) {
-        VariableItem& item = this->item(slot, leaf);
-        std::free(item.data);
-        std::memset(&item, 0, leaf.size_bytes);
+        visit(item(slot, leaf));
       }
     }
   }
