@@ -16,7 +16,7 @@ from pyecho.config import MAX_CAPACITY, Config
 from pyecho.fitted import Fitted, Wiring
 from pyecho.items.nest import fields_of, node_of
 from pyecho.items.programs import Ops, Row, rows_with
-from pyecho.items.ragged import ragged_rows
+from pyecho.items.ragged import RaggedRows, ragged_rows
 from pyecho.items.spec import NUMPY, EchoInfo
 from pyecho.state.items import Columns, refill
 from pyecho.state.position import Position, position_of, whole_state
@@ -200,14 +200,14 @@ def native_arguments(
     allocate: Callable[[int], Any] | None = None,
     blocks: Any = None,
     rows: Sequence[Row | None] = (),
-    ragged: Callable[[Any, Any, int], Any] | None = None,
+    ragged: RaggedRows | None = None,
 ) -> dict[str, Any]:
     """Return what a native stage of example echoing is made of, as its keyword arguments.
 
     `name` is what messages call it. `batched`: the items that it reads are batches, whose rows are
     the examples. `blocks`: `pyecho.device.blocks.Blocks` from which batches are sent to a device.
-    `rows`: how those of each leaf are made, see `pyecho.items.programs`. `ragged`: what makes rows
-    of leaves whose examples differ in size, see `pyecho.items.ragged`.
+    `rows`: how those of each leaf are made, see `pyecho.items.programs`. `ragged`: how rows of
+    leaves whose examples differ in size are.
     """
     example_bytes = sum(each.size_bytes for each in fields_of(spec))
     threads = 0 if fitted.wiring.by_consumer else fitted.config.threads_for(example_bytes)

@@ -35,11 +35,17 @@ std::vector<LeafSpec> row_leaves(const Structure& structure, const py::list& row
 }
 
 // Adds the leaves of the structure to the configuration, and what makes rows of them.
-EchoConfig with_leaves(EchoConfig config, const Structure& structure, const py::list& rows) {
+EchoConfig with_leaves(EchoConfig config, const Structure& structure, const py::list& rows, const py::object& ragged) {
   config.leaves = formats_of(structure);
   for (std::size_t leaf = 0; leaf < rows.size(); ++leaf) {
     if (!rows[leaf].is_none()) {
       set_program(config, leaf, rows[leaf].cast<std::pair<py::object, std::shared_ptr<ops::Program>>>().second);
+    }
+  }
+  if (!ragged.is_none()) {
+    for (std::size_t leaf = 0; const auto& pad : ragged.attr("pads").cast<std::vector<std::string>>()) {
+      const std::span bytes = std::as_bytes(std::span(pad));
+      config.leaves[leaf++].pad.assign(bytes.begin(), bytes.end());
     }
   }
   std::size_t needed = 0;
@@ -79,10 +85,10 @@ ExampleStage::ExampleStage(const py::object& spec, const py::object& node_of, co
       from_array_(std::move(from_array)),
       info_type_(std::move(info_type)),
       new_memory_(std::move(new_memory)),
-      ragged_(std::move(ragged)),
+      ragged_(ragged.is_none() ? ragged : ragged.attr("make")),
       batched_(batched),
       has_references_(structure_.has_references()),
-      config_(with_leaves(config_of(config), structure_, rows)),
+      config_(with_leaves(config_of(config), structure_, rows, ragged)),
       references_(config_.plan.min_uses > 0) {
   if (!new_memory_.is_none()) {
     config_.uploads = std::move(uploads);

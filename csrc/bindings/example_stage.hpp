@@ -35,7 +35,8 @@ class ExampleStage final : public Stage {
   // the examples. Python callables, or None:
   // - to_array: leaf -> ndarray, or None if it is not an array
   // - from_array: (ndarray, leaf number) -> array for the consumer
-  // - ragged: (values, shapes, leaf number) -> the rows of a ragged leaf for the consumer
+  // - ragged: what has `pads`, for each leaf the bytes of the element that pads it, or none, and `make`: (elements,
+  //   padded or one after the other; shapes; leaf number) -> the rows of a ragged leaf for the consumer
   // - info_type: (source_index, use) -> the info of a batch
   // - new_memory: size_bytes -> (address, owner) of memory for a batch. The arrays of the batch have the owner as their
   //   base. None: pyecho's own memory, which is filled again once the arrays are dropped.

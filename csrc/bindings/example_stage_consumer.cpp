@@ -205,14 +205,18 @@ py::object ExampleStage::ragged_leaf(std::size_t index, const Lease& lease, py::
   const py::object dtype = row_leaves_[index].dtype;
   const auto element_bytes = static_cast<std::size_t>(std::max<npy_intp>(1, PyDataType_ELSIZE(as_descr(dtype))));
   Values& values = lease.values(index);
-  const npy_intp count[] = {static_cast<npy_intp>(values.size_bytes() / element_bytes)};
+  std::vector<npy_intp> extents{static_cast<npy_intp>(values.size_bytes() / element_bytes)};
+  if (!leaf.pad.empty()) {
+    extents = {static_cast<npy_intp>(lease.rows())};
+    extents.insert(extents.end(), lease.places(index).begin(), lease.places(index).end());
+  }
   auto memory = py::reinterpret_borrow<py::object>(owner);
   if (!new_memory_.is_none()) {
     auto kept = std::make_unique<std::shared_ptr<std::byte>>(values.share());
     memory = py::capsule(kept.get(), [](void* dying) { delete static_cast<std::shared_ptr<std::byte>*>(dying); });
     std::ignore = kept.release();  // the capsule's
   }
-  const py::object elements = array_on(values.data(), dtype, count, memory);
+  const py::object elements = array_on(values.data(), dtype, extents, memory);
   const npy_intp dims[] = {static_cast<npy_intp>(lease.rows()), static_cast<npy_intp>(leaf.variable.axes)};
   auto* const extent = reinterpret_cast<PyObject*>(PyArray_DescrFromType(NPY_INT64));
   const py::object shapes =

@@ -73,7 +73,6 @@ PYBIND11_MODULE_EXEC(_core, module) {
   register_torch_memory(module);
   register_example_stage(module);
   register_slot_writer(module);
-  register_pad_rows(module);
   register_permutation(module);
   register_object_stage(module);
   register_trace(module);

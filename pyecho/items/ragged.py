@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pyecho._core import ConfigError, pad_rows
+from pyecho._core import ConfigError
 from pyecho.items.nest import flatten
 from pyecho.items.spec import Adapter, Field, Padded, is_bfloat16
 
@@ -51,11 +51,18 @@ def with_fields(spec: Any, fields: Fields) -> Any:
     return structure.unflatten(leaves)
 
 
-def ragged_rows(row_spec: Any, adapter: Adapter) -> Callable[[Any, Any, int], Any] | None:
-    """Return what makes of elements, shapes and the number of a leaf what the consumer gets.
+class RaggedRows(NamedTuple):
+    """The rows of the leaves that differ in size, as native stages make them."""
 
-    None: no rows differ in size.
-    """
+    pads: list[bytes]
+    """Of each leaf the element that pads its rows; empty: they are not padded."""
+    make: Callable[[Any, Any, int], Any]
+    """Makes what the consumer gets: of elements (padded, or one row after the other), the shapes of
+    rows, and the number of the leaf."""
+
+
+def ragged_rows(row_spec: Any, adapter: Adapter) -> RaggedRows | None:
+    """Return how the ragged rows of a batch are made; None: no rows differ in size."""
     fields, structure = flatten(row_spec)
     for name, field in zip(structure.names(), fields, strict=True):
         if field.pad is not None:
@@ -64,22 +71,25 @@ def ragged_rows(row_spec: Any, adapter: Adapter) -> Callable[[Any, Any, int], An
         return None
     decode = adapter.decoder(fields) or (lambda array, leaf: array)
 
-    def rows(elements: Any, shapes: Any, leaf: int) -> Any:
+    def make(elements: Any, shapes: Any, leaf: int) -> Any:
         field = fields[leaf]
-        if field.pad is None:
-            shapes = shapes.copy()  # of the batch's memory, which may be pinned and go on
-            offsets = np.zeros(len(shapes) + 1, np.int64)
-            np.cumsum(shapes.prod(axis=1), out=offsets[1:])
-            return adapter.ragged(field, decode(elements, leaf), offsets, shapes)
-        padded = np.empty((len(shapes), *shapes.max(axis=0, initial=0)), elements.dtype)
-        pad = np.empty(1, elements.dtype)
-        decode(pad, leaf)[...] = field.pad
-        pad_rows(padded, elements, shapes, pad)
-        varying = [axis for axis, extent in enumerate(field.shape) if extent is None]
-        lengths = shapes[:, varying] if len(varying) > 1 else shapes[:, varying[0]]
-        return Padded(decode(padded, leaf), adapter.numbers(lengths.copy()))
+        if field.pad is not None:
+            varying = [axis for axis, extent in enumerate(field.shape) if extent is None]
+            lengths = shapes[:, varying] if len(varying) > 1 else shapes[:, varying[0]]
+            return Padded(decode(elements, leaf), adapter.numbers(lengths.copy()))
+        shapes = shapes.copy()  # of the batch's memory, which may be pinned and go on without them
+        offsets = np.zeros(len(shapes) + 1, np.int64)
+        np.cumsum(shapes.prod(axis=1), out=offsets[1:])
+        return adapter.ragged(field, decode(elements, leaf), offsets, shapes)
 
-    return rows
+    def pad_of(leaf: int, field: Field) -> bytes:
+        if field.pad is None or not field.varies:
+            return b""
+        element = np.empty(1, field.dtype)
+        decode(element, leaf)[...] = field.pad
+        return element.tobytes()
+
+    return RaggedRows([pad_of(leaf, field) for leaf, field in enumerate(fields)], make)
 
 
 def _check_pad(name: str, field: Field) -> None:

@@ -5,30 +5,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyecho._core import pad_rows
+from pyecho import EchoLoader, Field
 
-DTYPES = {"uint8": 255, "int16": -7, "float32": 0.5, "complex128": 1 - 2j, "bool": True}
+PADS = {"uint8": 255, "int16": -7, "float32": 0.5, "complex128": 1 - 2j, "bool": True}
 
 
+@pytest.mark.filterwarnings("ignore:the consumer keeps batches")
 @given(
-    st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), max_size=6),
+    st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=1, max_size=9),
     st.integers(1, 3),
-    st.sampled_from(sorted(DTYPES)),
+    st.sampled_from(sorted(PADS)),
+    st.sampled_from([0, 2]),
 )
-def test_rows_lie_in_their_places_and_the_rest_has_the_value(shapes, axes, dtype):
-    shapes = np.array(shapes, np.int64).reshape(-1, 3)[:, :axes]
-    rows = [np.arange(shape.prod()).astype(dtype).reshape(shape) for shape in shapes]
-    padded = np.empty((len(rows), *shapes.max(axis=0, initial=0)), dtype)
-    elements = np.concatenate([np.empty(0, dtype), *(row.ravel() for row in rows)])
-    pad_rows(padded, elements, shapes, np.array([DTYPES[dtype]], dtype))
-
-    expected = np.full_like(padded, DTYPES[dtype])
-    for place, row in zip(expected, rows, strict=True):
-        place[tuple(map(slice, row.shape))] = row
-    np.testing.assert_array_equal(padded, expected)
-
-
-@pytest.mark.parametrize("shape", [[[3]], [[-1]], [[1], [1]], [[1, 1]], [[0]]], ids=str)
-def test_rows_that_do_not_fit_are_refused(shape):
-    with pytest.raises(ValueError, match="row"):
-        pad_rows(np.empty((1, 2)), np.zeros(1), np.array(shape), np.zeros(1))
+def test_rows_lie_in_their_places_and_the_rest_has_the_value(shapes, axes, dtype, threads):
+    pad = PADS[dtype]
+    rows = [np.arange(np.prod(shape[:axes])).astype(dtype) for shape in shapes]
+    rows = [row.reshape(shape[:axes]) for row, shape in zip(rows, shapes, strict=True)]
+    field = Field((None,) * axes, dtype, max_bytes=16 * 4**axes, pad=pad)
+    options = {"batch_size": 4, "fields": field, "shuffle_buffer": 1, "threads": threads}
+    with EchoLoader(rows, 1, **options) as loader:
+        for epoch in range(2):  # the second one in memory of the first
+            batches = list(loader)
+            assert len(batches) == -(-len(rows) // 4), epoch
+            for number, batch in enumerate(batches):
+                of_batch = rows[4 * number : 4 * number + 4]
+                largest = np.max([row.shape for row in of_batch], axis=0)
+                expected = np.full((len(of_batch), *largest), pad, dtype)
+                for place, row in zip(expected, of_batch, strict=True):
+                    place[tuple(map(slice, row.shape))] = row
+                np.testing.assert_array_equal(batch.values, expected)
+                lengths = [row.shape if axes > 1 else len(row) for row in of_batch]
+                assert batch.lengths.tolist() == np.array(lengths).tolist()

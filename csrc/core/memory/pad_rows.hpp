@@ -13,7 +13,7 @@ namespace pyecho {
 
 class RowPadding {
  public:
-  using Extents = std::span<const std::int64_t>;
+  using Extents = std::span<const std::uint64_t>;
 
   // `places`: the shape of each row in `out`. `pad`: the bytes of the element that fills it.
   RowPadding(Extents places, std::span<const std::byte> pad)
@@ -30,7 +30,7 @@ class RowPadding {
  private:
   [[nodiscard]] std::size_t bytes_of(Extents extents) const noexcept {
     return std::accumulate(extents.begin(), extents.end(), pad_.size(),
-                           [](std::size_t bytes, std::int64_t extent) { return bytes * extent; });
+                           [](std::size_t bytes, std::uint64_t extent) { return bytes * extent; });
   }
 
   const std::byte* write_axis(std::byte* out, const std::byte* elements, Extents shape,

@@ -37,13 +37,16 @@ SlotLayout::SlotLayout(const std::vector<LeafFormat>& leaves, std::uint32_t rows
                        .row_bytes = leaf.row_bytes,
                        .batch_offset = add_region(times(leaf.row_bytes, rows)),
                        .variable = leaf.variable,
-                       .ragged = leaf.ragged});
+                       .ragged = leaf.ragged,
+                       .pad = leaf.pad});
     // The other sums of one example are at most this one.
     slot_bytes_ = checked(plus(slot_bytes_, bytes));
     example_bytes_ += bytes;
     row_bytes_ += leaf.row_bytes;
     variable_bytes_ = checked(plus(variable_bytes_, leaf.variable.max_bytes));
-    ragged_ = ragged_ || leaf.ragged;
+    if (leaf.ragged) {
+      ragged_bytes_ = checked(plus(ragged_bytes_, times(leaf.pad.empty() ? 1 : 2, leaf.variable.max_bytes)));
+    }
   }
   slot_bytes_ = std::max(align_up(slot_bytes_, kSlotAlignment), kSlotAlignment);
   if (with_info_) {

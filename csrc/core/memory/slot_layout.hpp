@@ -41,6 +41,7 @@ struct LeafFormat {
   std::size_t row_bytes;   // of one row of a batch
   VariableLeaf variable{};
   bool ragged = false;
+  std::vector<std::byte> pad;  // the element after a ragged row, up to the largest of its batch; empty: none
 };
 
 class SlotLayout {
@@ -59,6 +60,7 @@ class SlotLayout {
     std::size_t batch_offset = 0;  // of the leaf's region in the batch
     VariableLeaf variable = {};
     bool ragged = false;
+    std::vector<std::byte> pad = {};
   };
 
   // `rows`: examples in a batch. Throws std::length_error if sizes do not fit the address space.
@@ -69,11 +71,13 @@ class SlotLayout {
   [[nodiscard]] bool with_info() const noexcept { return with_info_; }
   // True if leaves have a variable size, and if rows have.
   [[nodiscard]] bool has_variable() const noexcept { return variable_bytes_ > 0; }
-  [[nodiscard]] bool has_ragged() const noexcept { return ragged_; }
+  [[nodiscard]] bool has_ragged() const noexcept { return ragged_bytes_ > 0; }
   // Payload of one example, without padding; of leaves of variable size what the slot has.
   [[nodiscard]] std::size_t example_bytes() const noexcept { return example_bytes_; }
   // Most that the leaves of variable size of one example need besides.
   [[nodiscard]] std::size_t variable_bytes() const noexcept { return variable_bytes_; }
+  // Most that the ragged leaves of one row need besides. Padded ones are there twice.
+  [[nodiscard]] std::size_t ragged_bytes() const noexcept { return ragged_bytes_; }
   // Payload of one row of a batch, likewise.
   [[nodiscard]] std::size_t row_bytes() const noexcept { return row_bytes_; }
   // Distance between slots, padding included.
@@ -90,9 +94,9 @@ class SlotLayout {
   std::vector<Leaf> leaves_;
   std::uint32_t rows_;
   bool with_info_;
-  bool ragged_ = false;
   std::size_t example_bytes_ = 0;
   std::size_t variable_bytes_ = 0;
+  std::size_t ragged_bytes_ = 0;
   std::size_t row_bytes_ = 0;
   std::size_t slot_bytes_ = 0;
   std::size_t batch_bytes_ = 0;

@@ -22,6 +22,7 @@ Batch* BatchPool::add_block(const NewMemory& new_memory) {
   batch->memory = new_memory ? new_memory(layout_.batch_bytes(), batch->upload) : HostMemory(layout_.batch_bytes());
   batch->uses.resize(layout_.rows());
   batch->values.resize(layout_.has_ragged() ? layout_.leaves().size() : 0);
+  batch->padded.resize(batch->values.size());
   batch->spent.reserve(layout_.rows());
   batch->place = owned_.size();
   owned_.push_back(std::move(batch));
@@ -52,6 +53,7 @@ Batch* BatchPool::obtain() {
     batch->whole = false;
     batch->spent.clear();
     std::ranges::for_each(batch->values, &Values::clear);
+    std::ranges::for_each(batch->padded, &Values::clear, &Padding::rows);
     return batch;
   }
   if ((owned_.size() + 1) * block_bytes(layout_, max_bytes_ != kUnlimited) <= max_bytes_) {

@@ -98,19 +98,25 @@ class Values {
   std::size_t room_bytes_ = 0;
 };
 
+struct Padding {
+  Values rows;                        // without padding, once the batch is whole
+  std::vector<std::uint64_t> places;  // the largest extent on each axis
+};
+
 // One block: memory for a batch, and the use of each row.
 struct Batch {
   HostMemory memory;
   Upload upload;
-  std::vector<Values> values;  // by leaf, if any is ragged
-  std::vector<Use> uses;       // of the rows; sized for a whole batch once
-  std::uint64_t number = 0;    // in the order of planning
-  std::uint64_t epoch = 0;     // the number of its iteration, of which
-  std::uint64_t begin = 0;     // uses are in the batches before
-  std::uint32_t rows = 0;      // planned
-  std::uint32_t copied = 0;    // rows copied, at most `rows`
-  std::uint32_t fresh = 0;     // of these, first uses
-  bool whole = false;          // planned, copied, sent, and its slots reported
+  std::vector<Values> values;   // by leaf, if any is ragged
+  std::vector<Padding> padded;  // likewise; of a padded one `values` has padded rows once the batch is whole
+  std::vector<Use> uses;        // of the rows; sized for a whole batch once
+  std::uint64_t number = 0;     // in the order of planning
+  std::uint64_t epoch = 0;      // the number of its iteration, of which
+  std::uint64_t begin = 0;      // uses are in the batches before
+  std::uint32_t rows = 0;       // planned
+  std::uint32_t copied = 0;     // rows copied, at most `rows`
+  std::uint32_t fresh = 0;      // of these, first uses
+  bool whole = false;           // planned, copied, sent, and its slots reported
   // Numbers of the items whose last use is among the copied rows, in their order; with an adaptive factor, of which any
   // use may turn out to be the last, those of all copied rows.
   std::vector<std::uint64_t> spent;
@@ -137,7 +143,7 @@ class BatchPool {
   // Returns the bytes of one block, including its uses and the pool's bookkeeping. `bounded`: and the most that rows
   // of any size may have.
   [[nodiscard]] static std::size_t block_bytes(const SlotLayout& layout, bool bounded) noexcept {
-    const std::size_t ragged_bytes = bounded && layout.has_ragged() ? layout.variable_bytes() : 0;
+    const std::size_t ragged_bytes = bounded ? layout.ragged_bytes() : 0;
     const std::size_t of_rows = times(plus(sizeof(Use) + sizeof(std::uint64_t), ragged_bytes), layout.rows());
     return plus(HostMemory::rounded_bytes(layout.batch_bytes()) + sizeof(Batch) + sizeof(owned_[0]), of_rows);
   }
@@ -250,6 +256,10 @@ class Lease {
   [[nodiscard]] const Batch& batch() const noexcept { return *batch_; }
   // The elements of a ragged leaf.
   [[nodiscard]] Values& values(std::size_t leaf) const noexcept { return batch_->values[leaf]; }
+  // The shape of each row of a padded leaf.
+  [[nodiscard]] std::span<const std::uint64_t> places(std::size_t leaf) const noexcept {
+    return batch_->padded[leaf].places;
+  }
 
   // Returns the owner of the memory, if the pool's memory comes from another allocator.
   [[nodiscard]] void* owner() const noexcept { return batch_->memory.owner(); }

@@ -96,8 +96,7 @@ BufferSizes settled(EchoConfig config) {
     }
   };
   const std::size_t variable = asked.layout.variable_bytes();
-  raise(config.prefetch,
-        plus(asked.layout.batch_bytes(), asked.layout.has_ragged() ? times(variable, asked.layout.rows()) : 0),
+  raise(config.prefetch, plus(asked.layout.batch_bytes(), times(asked.layout.ragged_bytes(), asked.layout.rows())),
         config.most_ahead);
   raise(config.slots_ahead, asked.layout.slot_bytes() + variable, config.plan.capacity);
   return sizes_of(config);

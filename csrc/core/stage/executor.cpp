@@ -265,6 +265,7 @@ void Executor::taken() {
 
 void Executor::copy(Batch& batch, bool by_consumer) {
   copy_planned(batch);
+  copier_.pad(batch);
   batches_.send(batch, by_consumer);
   copied(batch.number, {}, true);
   batch.whole = true;

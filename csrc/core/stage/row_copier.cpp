@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "core/memory/pad_rows.hpp"
 #include "core/random.hpp"
 #include "core/stage/copy_leaf.hpp"
 
@@ -109,6 +110,32 @@ void RowCopier::transform(Batch& batch, std::size_t index, std::uint32_t first, 
     }
     ++first;
     region += leaf.row_bytes;
+  }
+}
+
+void RowCopier::pad(Batch& batch) const {
+  for (std::size_t i = 0; i < batch.values.size(); ++i) {
+    const SlotLayout::Leaf& leaf = layout_.leaves()[i];
+    auto& [rows, places] = batch.padded[i];
+    if (leaf.pad.empty() || rows.size_bytes() > 0) {  // done before memory gave out for another one
+      continue;
+    }
+    const std::size_t axes = leaf.row_bytes / LeafFormat::kExtentBytes;
+    const std::span shapes(reinterpret_cast<const std::uint64_t*>(batch.memory.data() + leaf.batch_offset),
+                           axes * batch.rows);
+    places.assign(axes, 0);
+    for (std::size_t extent = 0; extent < shapes.size(); ++extent) {
+      places[extent % axes] = std::max(places[extent % axes], shapes[extent]);
+    }
+    const RowPadding padding(places, leaf.pad);
+    const std::size_t size_bytes = times(padding.row_bytes(), batch.rows);
+    std::byte* to = rows.append(size_bytes, size_bytes);
+    const std::byte* from = batch.values[i].data();
+    for (std::size_t row = 0; row < shapes.size(); row += axes) {
+      from = padding.write(to, from, shapes.subspan(row, axes));
+      to += padding.row_bytes();
+    }
+    std::swap(batch.values[i], rows);
   }
 }
 

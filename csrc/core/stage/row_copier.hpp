@@ -29,6 +29,8 @@ class RowCopier {
 
   // Copies rows that are planned. Throws std::bad_alloc.
   void copy(Batch& batch, std::uint32_t first, std::uint32_t rows) const;
+  // Pads the rows of a batch, all of which are copied. Throws std::bad_alloc.
+  void pad(Batch& batch) const;
   // Fetches the first bytes of an item. In longer ones the processor's own prefetcher takes over.
   void prefetch(std::uint32_t slot) const noexcept {
     const std::byte* const begin = memory_.data(slot);
