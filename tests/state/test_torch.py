@@ -212,3 +212,16 @@ def test_state_of_items_that_are_arrays_goes_through_a_file():
     found = [told(next(batches)) for _ in range(5)]
     again.load_state_dict(moved(loader))
     assert found + list(map(told, again)) == whole
+
+
+def test_state_of_a_run_that_has_just_loaded_one_goes_through_a_file():
+    def loader():
+        generator = torch.Generator().manual_seed(3)
+        rows = torch.utils.data.DataLoader(torch.arange(8), shuffle=True, generator=generator)
+        return pyecho.torch.EchoLoader(rows, 2)
+
+    first, other, last = loader(), loader(), loader()
+    next(iter(first))
+    other.load_state_dict(moved(first))
+    last.load_state_dict(moved(other))
+    assert list(last) == list(loader())[1:]
