@@ -301,7 +301,7 @@ TEST(Allocation, a_batch_that_the_consumer_makes_whole_is_the_consumers_to_send)
   consumer.join();
 }
 
-constexpr std::size_t kFixedBytes = 8192;  // the objects that do not depend on the configuration
+constexpr std::size_t kFixedBytes = 10'240;  // the objects that do not depend on the configuration
 
 // Entries of the plan, rings and uses as well as slots and batches.
 TEST(Allocation, max_bytes_covers_everything_that_grows_with_the_configuration) {
