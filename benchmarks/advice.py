@@ -25,7 +25,7 @@ from common import finish, new_parser, new_report, sample
 import pyecho
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import turns
-from pyecho.tools.advise.times import FACTORS
+from pyecho.tools.advise.model import FACTORS
 from pyecho.tools.arguments import some_of
 
 LIMIT = 0.05

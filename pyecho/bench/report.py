@@ -9,16 +9,19 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyecho.bench.row import Row, number, spread
 from pyecho.tools import info
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _SPREAD = (
     "Medians with [lowest, highest] of the rounds, or of the medians of several runs. Ratios are "
     "those of rounds."
 )
-_LINE = "  {:>9}  {:>9}  {:<20}  {}"
+_COLUMNS = "  {:>9}  {:>9}  {:<20}  {}"
 
 
 def facts_of(**more: Any) -> dict[str, Any]:
@@ -101,12 +104,8 @@ class Report:
         lines += [f"- {name}: {value}" for name, value in self.facts.items()]
         lines += ["", _SPREAD]
         for section, rows in self.sections.items():
-            lines += ["", f"## {section}", ""]
-            lines.append(
-                f"| What | Measured | Limit in the same run | {self.ratio_name} | Target |"
-            )
-            lines.append("|---|---|---|---|---|")
-            lines += [_line(row) for row in rows]
+            heading = f"| What | Measured | Limit in the same run | {self.ratio_name} | Target |"
+            lines += ["", f"## {section}", "", heading, "|---|---|---|---|---|", *map(_line, rows)]
         if self.notes:
             lines += ["", "## Notes", "", *(f"- {note}" for note in self.notes)]
         return "\n".join(lines) + "\n"
@@ -146,45 +145,44 @@ def _line(row: Row) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def print_table(rows: Sequence[Row], facts: dict[str, Any]) -> None:
-    """Print every row with its limit, and the measured machine. 60 columns are enough.
+def as_text(rows: Sequence[Row], facts: dict[str, Any]) -> str:
+    """Return every row with its limit, and the measured machine. 60 columns are enough.
 
     A row has a line for its name, and a line for its numbers.
     """
-    print(_LINE.format("measured", "limit", "ratio", "target"))
+    lines = [_COLUMNS.format("measured", "limit", "ratio", "target")]
     for row in rows:
         limit = "" if row.limit is None else f"{number(row.limit.median)} {row.unit}"
         measured = f"{number(row.measured.median)} {row.unit}"
-        print(row.what + (f", against {row.limit_name}" if row.limit_name else ""))
-        print(_LINE.format(measured, limit, spread(row.compared()), row.target).rstrip())
+        lines.append(row.what + (f", against {row.limit_name}" if row.limit_name else ""))
+        columns = _COLUMNS.format(measured, limit, spread(row.compared()), row.target)
+        lines.append(columns.rstrip())
     commit = f" ({facts['commit']})" if facts["commit"] else ""
-    print(
-        "\nMedians of rounds in which all took turns; ratios with [lowest, highest].\n"
-        f"{facts['cpu'] or facts['system']}, {facts['cores']} cores, {facts['python']}, "
-        f"pyecho {facts['pyecho']}{commit}"
+    return "\n".join(lines) + (
+        "\n\nMedians of rounds in which all took turns; ratios with [lowest, highest].\n"
+        f"{_machine(facts)}, {facts['python']}, pyecho {facts['pyecho']}{commit}"
     )
 
 
-def write_figure(rows: Sequence[Row], facts: dict[str, Any], path: Path) -> None:
+def draw(figure: Figure, rows: Sequence[Row], facts: dict[str, Any]) -> None:
     """Draw one line for each row that has a ratio."""
-    from matplotlib.figure import Figure
-
     drawn = [(row, ratio) for row in rows if (ratio := row.compared()) is not None][::-1]
-    figure = Figure(figsize=(9, 1.2 + 0.42 * len(drawn)), layout="constrained")
+    figure.set_size_inches(9, 1.2 + 0.42 * len(drawn))
     axes = figure.subplots()
     for height, (row, ratio) in enumerate(drawn):
         axes.plot([ratio.low, ratio.high], [height, height], color="0.6", linewidth=3)
         axes.plot(ratio.median, height, "o", color="C0")
         text = number(ratio.median) + (f"  ({row.target})" if row.target else "")
-        axes.annotate(
-            text, (ratio.high, height), (6, 0), textcoords="offset points", va="center", fontsize=8
-        )
+        beside: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
+        axes.annotate(text, (ratio.high, height), fontsize=8, **beside)
     axes.axvline(1.0, color="0.3", linewidth=1)
     axes.set_xscale("log")
     axes.margins(x=0.25)
-    axes.set_yticks(
-        range(len(drawn)), [f"{row.what}\nagainst {row.limit_name}" for row, _ in drawn], fontsize=8
-    )
+    names = [f"{row.what}\nagainst {row.limit_name}" for row, _ in drawn]
+    axes.set_yticks(range(len(drawn)), names, fontsize=8)
     axes.set_xlabel("ratio to the limit in the same run: median and range of the rounds")
-    axes.set_title(f"{facts['cpu'] or facts['system']}, {facts['cores']} cores", fontsize=9)
-    figure.savefig(path, dpi=150)
+    axes.set_title(_machine(facts), fontsize=9)
+
+
+def _machine(facts: dict[str, Any]) -> str:
+    return f"{facts['cpu'] or facts['system']}, {facts['cores']} cores"

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from pyecho.tools.advise.model import advice_on
-from pyecho.tools.advise.remedies import Facts
-from pyecho.tools.advise.times import Times
+from pyecho.tools.advise.model import Facts, Times
+from pyecho.tools.advise.remedies import advice_on
 
 FAST = {"upstream": 60e-3, "downstream": 10e-3, "cycle": 10e-3}
 FEW = {"items": 1000, "item_bytes": 1e6, "memory_bytes": 2 * 10**9}
