@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    require(("torch", "sklearn", "PIL", "rich", "matplotlib"))
+    require(("torch", "sklearn", "PIL", "matplotlib"))
     check_figure("--output", arguments.output)
     for option in ("json", "trace"):
         if (path := getattr(arguments, option)) is not None:

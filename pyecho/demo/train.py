@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain, pairwise, repeat
 
@@ -122,12 +121,10 @@ def train_to_target(
     seed: int,
     target: float,
     max_steps: int,
-    on_test: Callable[[Run], None] = lambda run: None,
 ) -> Run:
     """Train anew until a test reaches the target accuracy, or the steps are used up.
 
-    The seed decides the initial weights, the shuffling and the augmentation. Calls `on_test` after
-    every test with the run so far.
+    The seed decides the initial weights, the shuffling and the augmentation.
     """
     run = Run(factor, seed)
     trainer.start(seed)
@@ -157,7 +154,6 @@ def train_to_target(
                 run.fresh = loader.stats().fresh
                 run.curve.append(Point(run.seconds, run.steps, accuracy))
                 run.reached = accuracy >= target
-                on_test(run)
                 if run.reached or run.steps == max_steps:
                     break
     return run
