@@ -15,12 +15,13 @@ from statistics import fmean
 
 import torch
 
+from pyecho.loader import EchoLoader
 from pyecho.run.trace import trace
 from pyecho.tools import info
 
 from .images import ImageSet, read_folder, write_digits
 from .report import PAPER_SPEEDUPS, Row, summarize, table, write_figure
-from .source import RemoteImages, ServerProcess
+from .source import READ, RemoteImages, ServerProcess
 from .train import BATCH_SIZE, Run, Trainer, train_to_target
 
 TARGET_RATIO = 6.0
@@ -116,14 +117,14 @@ def calibrate(trainer: Trainer, images: ImageSet, server: ServerProcess) -> Cali
     bandwidth = float("inf")
     for steps in _CALIBRATION_STEPS:
         server.set_bandwidth(bandwidth)
-        with closing(_open_source(images, server, seed=0)) as source:
+        with closing(open_source(images, server)) as source:
             downstream_seconds = train_to_target(
                 trainer, source, factor=_CALIBRATION_FACTOR, seed=0, target=2.0, max_steps=steps
             ).downstream_seconds
         bandwidth = batch_bytes / (TARGET_RATIO * downstream_seconds)
     server.set_bandwidth(bandwidth)
-    with closing(_open_source(images, server, seed=0)) as source:
-        examples = iter(source)
+    with closing(open_source(images, server)) as source, EchoLoader(source, 1, **READ) as loader:
+        examples = iter(loader)
         list(islice(examples, BATCH_SIZE))  # the first batch also fills the line
         start = time.perf_counter()
         list(islice(examples, _TIMED_BATCHES * BATCH_SIZE))
@@ -131,8 +132,9 @@ def calibrate(trainer: Trainer, images: ImageSet, server: ServerProcess) -> Cali
     return Calibration(downstream_seconds, upstream_seconds, bandwidth)
 
 
-def _open_source(images: ImageSet, server: ServerProcess, seed: int) -> RemoteImages:
-    return RemoteImages(server.port, images.root, images.train, images.shape, seed=seed)
+def open_source(images: ImageSet, server: ServerProcess) -> RemoteImages:
+    """Return the training images, as they come from the server."""
+    return RemoteImages(server.port, images.root, images.train, images.shape)
 
 
 def _runs(
@@ -142,7 +144,7 @@ def _runs(
     for seed in range(1, plan.seeds + 1):
         with trace(plan.trace) if plan.trace and seed == 1 else nullcontext():
             for number, factor in enumerate(plan.factors, 1 + (seed - 1) * len(plan.factors)):
-                with closing(_open_source(images, server, seed)) as source:
+                with closing(open_source(images, server)) as source:
                     options = {"target": plan.target, "max_steps": plan.max_steps}
                     run = train_to_target(trainer, source, factor=factor, seed=seed, **options)
                 print(

@@ -109,7 +109,9 @@ def table(rows: Sequence[Row]) -> str:
         f"Median and range of {seeds} seed{'s' if seeds > 1 else ''}; "
         "R = t_up / t_down as measured in the runs"
     )
-    return "\n".join([title, "", *("   ".join(map(str.rjust, line, widths)) for line in lines)])
+    return "\n".join(
+        [title, "", *("   ".join(map(str.rjust, line, widths)).rstrip() for line in lines)]
+    )
 
 
 def write_figure(runs: Sequence[Run], rows: Sequence[Row], target: float, path: Path) -> None:

@@ -16,7 +16,7 @@ from pyecho import ops
 from pyecho.torch import EchoLoader
 
 from .images import ImageSet, decode
-from .source import RemoteImages
+from .source import READ, RemoteImages
 
 BATCH_SIZE = 32
 SHUFFLE_BUFFER = 128
@@ -136,6 +136,7 @@ def train_to_target(
         seed=seed,
         fields={"image": trainer.field},
         ops={"image": trainer.augmentation},
+        **READ,
     ) as loader:
         busy = 0.0
         start = time.perf_counter()

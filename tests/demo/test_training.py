@@ -25,9 +25,7 @@ def train(image_folder):
     images = read_folder(image_folder)
     with (
         closing(ServerProcess(images.root)) as server,
-        closing(
-            RemoteImages(server.port, images.root, images.train, images.shape, seed=1)
-        ) as source,
+        closing(RemoteImages(server.port, images.root, images.train, images.shape)) as source,
     ):
         yield lambda **options: train_to_target(Trainer(images), source, seed=1, **options)
     torch.set_num_threads(threads)
