@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     from pyecho.bench import gather, measurements
-    from pyecho.bench.report import Report, as_text, draw, facts_of, slug
+    from pyecho.bench.report import Report, facts_of, slug
     from pyecho.bench.row import pooled
 
     if arguments.plot is not None:
@@ -87,10 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     runs = [{name: measure[name]() for name in arguments.only} for _ in range(arguments.runs)]
     for name in arguments.only:
         report.add(name, [pooled(rows) for rows in zip(*(run[name] for run in runs), strict=True)])
-    rows = list(itertools.chain.from_iterable(report.sections.values()))
-    shared.show(
-        arguments, report.as_json(), as_text(rows, facts), lambda figure: draw(figure, rows, facts)
-    )
+    shared.show(arguments, report.as_json(), report.as_text(), report.draw)
     if arguments.output is not None:
         print(*report.write(arguments.output), sep="\n", file=sys.stderr)
     return 0

@@ -34,10 +34,10 @@ class Row:
         return {
             "what": self.what,
             "unit": self.unit,
-            "measured": _plain(self.measured),
+            "measured": self.measured.as_json(),
             "limit_name": self.limit_name,
-            "limit": _plain(self.limit),
-            "ratio": _plain(self.compared()),
+            "limit": self.limit and self.limit.as_json(),
+            "ratio": (ratio := self.compared()) and ratio.as_json(),
             "target": self.target,
         }
 
@@ -65,24 +65,11 @@ def _medians(samples: Sequence[Sample | None]) -> Sample | None:
     return Sample(medians) if medians else None
 
 
-def _plain(sample: Sample | None) -> dict[str, Any] | None:
-    if sample is None:
-        return None
-    return {
-        "median": sample.median,
-        "min": sample.low,
-        "max": sample.high,
-        "values": list(sample.values),
-    }
-
-
 def number(value: float) -> str:
     """Return a number with three significant digits, but with all digits before the point."""
     if value == 0:
         return "0"
-    digits = 0
-    while abs(value) < 100 * 10**-digits and digits < 4:
-        digits += 1
+    digits = sum(abs(value) < least for least in (100, 10, 1, 0.1))
     return f"{value:,.{digits}f}"
 
 

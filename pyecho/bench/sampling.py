@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partialmethod
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -44,6 +44,11 @@ class Sample:
     __truediv__ = partialmethod(combined, operator.truediv)
     __add__ = partialmethod(combined, operator.add)
     __sub__ = partialmethod(combined, operator.sub)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything in plain types."""
+        values = list(self.values)
+        return {"median": self.median, "min": self.low, "max": self.high, "values": values}
 
     def times(self, factor: float) -> Sample:
         """Return all values times `factor`."""
