@@ -43,13 +43,7 @@ class Row:
 
 
 def pooled(runs: Sequence[Row]) -> Row:
-    """Return one row with the medians of several runs of the same measurement.
-
-    Parameters
-    ----------
-    runs
-        The row of each run. A single one is returned as it is, with its rounds.
-    """
+    """Return one row with the medians of several runs; a single one as it is, with its rounds."""
     if len(runs) == 1:
         return runs[0]
     return replace(

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from pyecho._core import Closed, ConfigError, EchoError
 from pyecho.config import Config, available_cores
 from pyecho.run.host import size_of
-from pyecho.run.trace import Trace
+from pyecho.run.trace import Event, Trace
 from pyecho.tools.advise.model import FACTORS, SLACK, Advice, Facts, Times
 from pyecho.tools.advise.remedies import advice_on
 from pyecho.tools.info import found_in
@@ -241,11 +241,11 @@ class Spans(NamedTuple):
     @classmethod
     def of(cls, recording: dict[str, Any], name: str) -> Spans:
         """Sum up the spans with this name."""
-        spans = [event for event in recording["events"] if event[0] == name]
-        seconds = 1e-9 * sum(end_ns - begin_ns for _, _, begin_ns, end_ns, _ in spans)
-        names = (recording["threads"][thread] for thread in {thread for _, thread, *_ in spans})
-        threads = list(names).count("pyecho-gather")
-        return cls(len(spans), seconds, sum(items for *_, items in spans), threads)
+        spans = [event for event in map(Event._make, recording["events"]) if event.name == name]
+        seconds = 1e-9 * sum(span.nanoseconds for span in spans)
+        names = [recording["threads"][thread] for thread in {span.thread for span in spans}]
+        threads = names.count("pyecho-gather")
+        return cls(len(spans), seconds, sum(span.items for span in spans), threads)
 
 
 def _batches(loader: Loader, most: int) -> Iterator[tuple[int, Any]]:
