@@ -13,9 +13,10 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -156,15 +157,16 @@ def _free_run(given: Loader, steps: int, limit: float = threading.TIMEOUT_MAX) -
     """Drop each use at once, and augment nothing. Raises `Closed` after `limit` seconds."""
     collate = None if given._config.collate_fn is None else len
     fresh, seconds, size = [], [], None
-    loader = given._variant(factor=1, augment=None, augment_example=None, collate_fn=collate)
+    batches = steps + steps // 4 + 1
+    loader = _endless(
+        given, batches, factor=1, augment=None, augment_example=None, collate_fn=collate
+    )
     timer = threading.Timer(limit, loader.close)
     timer.daemon = True
     with closing(loader):
         timer.start()
         try:
-            rows = loader._config.batch_size or 1
-            batches = steps + steps // 4 + 1
-            for _, batch in _batches(loader, batches):
+            for batch in loader:
                 seconds.append(time.perf_counter())
                 fresh.append(loader.stats().fresh)
                 if len(fresh) == 1 and collate is None:
@@ -173,7 +175,8 @@ def _free_run(given: Loader, steps: int, limit: float = threading.TIMEOUT_MAX) -
             stats = loader.stats()
         finally:
             timer.cancel()
-    source, capacity = loader._source, loader._config.capacity
+    _refuse_few(len(fresh))
+    source, rows, capacity = loader._source, loader._config.batch_size or 1, loader._config.capacity
     if source.one_shot and stats.read - stats.fresh < capacity - rows:
         raise EchoError(  # what came last were the items of the pool, at the speed of memory
             f"the source ({type(source.object).__name__}) ended after {stats.read} items, and its "
@@ -190,22 +193,20 @@ def _free_run(given: Loader, steps: int, limit: float = threading.TIMEOUT_MAX) -
 
 def _full_run(given: Loader, step: Step | None, steps: int, upstream: float) -> Times:
     """Measure the other parts, where the source is the limit only if R is larger than 8."""
-    cycles, busy = [], []
-    with Trace() as recording, closing(given._variant(factor=FACTORS[-1])) as loader:
-        config = loader._config
-        # The feeder rests until the uses that the pool began with are spent.
-        in_pool = math.ceil(config.most_uses * config.capacity / (config.batch_size or 1))
-        warm_up = steps // 4 + min(in_pool, 2 * steps)
-        last = None
-        for number, batch in _batches(loader, warm_up + steps + 1):
-            received = time.perf_counter()
+    received, busy, config = [], [], given._config
+    # The feeder rests until the uses that the pool began with are spent.
+    in_pool = math.ceil(FACTORS[-1] * config.capacity / (config.batch_size or 1))
+    warm_up = steps // 4 + min(in_pool, 2 * steps)
+    loader = _endless(given, warm_up + steps + 1, factor=FACTORS[-1])
+    with Trace() as recording, closing(loader):
+        for batch in loader:
+            received.append(time.perf_counter())
             if step is not None:
                 step(batch)
             del batch
-            busy.append(time.perf_counter() - received)
-            if number > 0 and last is not None:  # not the first of an epoch: the pool fills
-                cycles.append(received - last)
-            last = received
+            busy.append(time.perf_counter() - received[-1])
+    _refuse_few(len(busy))
+    cycles = [after - before for before, after in pairwise(received)]
     names = ("augment", "gather", "upload")
     augment, gather, upload = (Spans.of(recording.found, name) for name in names)
     begin = min(warm_up, len(cycles) // 2)  # the source may have ended sooner
@@ -248,23 +249,16 @@ class Spans(NamedTuple):
         return cls(len(spans), seconds, sum(span.items for span in spans), threads)
 
 
-def _batches(loader: Loader, most: int) -> Iterator[tuple[int, Any]]:
-    """Yield so many batches, in as many epochs as it takes, each with its number in its epoch."""
-    got = 0
-    while True:
-        before = got
-        for number, batch in enumerate(loader):
-            got += 1
-            yield number, batch
-            del batch
-            if got == most:
-                return
-        if got == before or loader._source.one_shot:
-            break
-    if got < FEWEST:
+def _endless(given: Loader, batches: int, **changes: Any) -> Loader:
+    """Return a loader that has so many batches, of as many passes as it takes."""
+    return given._variant(epochs=None, steps_per_epoch=batches, **changes)
+
+
+def _refuse_few(batches: int) -> None:
+    if batches < FEWEST:
         raise EchoError(
-            f"the source ended after {got} batches, and advise() needs at least {FEWEST}; pass a "
-            "longer one, or one that can be iterated again"
+            f"the source ended after {batches} batches, and advise() needs at least {FEWEST}; pass "
+            "a longer one, or one that can be iterated again"
         )
 
 

@@ -191,7 +191,7 @@ class Advice:
         elif times.downstream:
             full = "No factor fills the accelerator."
         lines = [
-            f"A batch takes {', '.join(shown)}. {full}",
+            f"A batch takes {shown}. {full}",
             f"At e = {self.factor:.3g} the limit is the {self.limit}.",
             *map(str, self.remedies),
         ]
