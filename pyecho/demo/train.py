@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from itertools import chain, pairwise, repeat
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -136,27 +136,26 @@ def train_to_target(
         seed=seed,
         fields={"image": trainer.field},
         ops={"image": trainer.augmentation},
+        steps_per_epoch=max_steps,  # of as many passes as it takes
         **READ,
     ) as loader:
-        busy = 0.0
+        busy, accuracy = 0.0, 0.0
         start = time.perf_counter()
-        for batch in chain.from_iterable(repeat(loader)):  # epoch after epoch
+        for step, batch in enumerate(loader, 1):
             received = time.perf_counter()
             trainer.step(batch)
-            run.steps += 1
-            tested = run.steps % STEPS_PER_TEST == 0 or run.steps == max_steps
+            tested = step % STEPS_PER_TEST == 0 or step == max_steps
             if tested:
                 accuracy = trainer.test_accuracy()
             now = time.perf_counter()
             busy += now - received
             if tested:
-                run.seconds = now - start
-                run.downstream_seconds = busy / run.steps
-                run.fresh = loader.stats().fresh
-                run.curve.append(Point(run.seconds, run.steps, accuracy))
+                run.steps, run.seconds, run.fresh = step, now - start, loader.stats().fresh
+                run.downstream_seconds = busy / step
+                run.curve.append(Point(run.seconds, step, accuracy))
                 run.reached = accuracy >= target
-                if run.reached or run.steps == max_steps:
-                    break
+            if run.reached:
+                break
     return run
 
 
