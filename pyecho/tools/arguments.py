@@ -31,9 +31,6 @@ class CommandError(Exception):
         self.status = status
 
 
-# ------------------------------------------------------------ types of arguments
-
-
 def whole_number(least: int) -> Callable[[str], int]:
     """Return the type of an argument that is a whole number."""
 
@@ -79,9 +76,6 @@ def some_of(known: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
         return tuple(name for name in names if name in wanted)
 
     return chosen
-
-
-# ------------------------------------------------------------ checks
 
 
 def require(modules: Iterable[str]) -> None:
@@ -133,9 +127,6 @@ def check_figure(option: str, path: Path) -> None:
             f"{option} {path} needs a suffix that names a format which can be written here "
             f"({why}): choose another, such as .png"
         ) from error
-
-
-# ------------------------------------------------------------ results
 
 
 def add_output(parser: argparse.ArgumentParser, drawn: str = "") -> None:
