@@ -17,6 +17,7 @@ from matplotlib.ticker import PercentFormatter
 
 from pyecho.bench.row import spread
 from pyecho.bench.sampling import Sample
+from pyecho.tools.arguments import columns
 
 from .train import Run
 
@@ -88,30 +89,24 @@ def summarize(runs: Sequence[Run], upstream_seconds: float) -> list[Row]:
 def table(rows: Sequence[Row]) -> str:
     """Return the result as a table for a terminal."""
     seeds = rows[0].runs
-    lines = [
-        *_HEADINGS,
-        *(
-            (
-                f"{row.factor:g}",
-                f"{row.accuracy:.1%}",
-                "-" if row.fresh is None else f"{row.fresh:,.0f}",
-                "-" if row.steps is None else f"{row.steps:,.0f}",
-                spread(row.seconds) or f"{row.reached} of {seeds} reached it",
-                "-" if row.speedup is None else f"{row.speedup:.2f}x",
-                f"{row.allowed:.2f}x",
-                f"{row.ratio:.2f}",
-            )
-            for row in rows
-        ),
-    ]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines = list(_HEADINGS)
+    for row in rows:
+        cells = (
+            f"{row.factor:g}",
+            f"{row.accuracy:.1%}",
+            "-" if row.fresh is None else f"{row.fresh:,.0f}",
+            "-" if row.steps is None else f"{row.steps:,.0f}",
+            spread(row.seconds) or f"{row.reached} of {seeds} reached it",
+            "-" if row.speedup is None else f"{row.speedup:.2f}x",
+            f"{row.allowed:.2f}x",
+            f"{row.ratio:.2f}",
+        )
+        lines.append(cells)
     title = (
         f"Median and range of {seeds} seed{'s' if seeds > 1 else ''}; "
         "R = t_up / t_down as measured in the runs"
     )
-    return "\n".join(
-        [title, "", *("   ".join(map(str.rjust, line, widths)).rstrip() for line in lines)]
-    )
+    return f"{title}\n\n{columns(lines)}"
 
 
 def write_figure(runs: Sequence[Run], rows: Sequence[Row], target: float, path: Path) -> None:

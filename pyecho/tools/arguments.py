@@ -7,7 +7,7 @@ import io
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -127,6 +127,14 @@ def check_figure(option: str, path: Path) -> None:
             f"{option} {path} needs a suffix that names a format which can be written here "
             f"({why}): choose another, such as .png"
         ) from error
+
+
+def columns(
+    lines: Sequence[Sequence[str]], align: Callable[[str, int], str] = str.rjust, gap: int = 3
+) -> str:
+    """Return lines of cells as a table of aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join((" " * gap).join(map(align, line, widths)).rstrip() for line in lines)
 
 
 def add_output(parser: argparse.ArgumentParser, drawn: str = "") -> None:

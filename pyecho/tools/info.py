@@ -14,7 +14,7 @@ import numpy as np
 
 from pyecho import _core, cuda
 from pyecho.config import available_cores
-from pyecho.tools.arguments import add_output, show
+from pyecho.tools.arguments import add_output, columns, show
 
 SUMMARY = "show the build, and what this machine offers to it"
 DESCRIPTION = f"{SUMMARY.capitalize()}."
@@ -83,8 +83,7 @@ def as_text(facts: dict[str, Any]) -> str:
     }
     if facts["cuda_devices"]:
         lines["devices"] = ", ".join(facts["cuda_devices"])
-    width = max(map(len, lines))
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in lines.items())
+    return columns(list(lines.items()), str.ljust, gap=2)
 
 
 def found_in(path: Path, pattern: str) -> str | None:

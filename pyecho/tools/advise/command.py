@@ -103,17 +103,15 @@ def _pipeline(returned: Any) -> Pipeline:
 
 def _table(advice: Advice) -> str:
     """Return the prediction for each factor, with a bar for the accelerator's busy share."""
-    total = f"{advice.steps:,} steps"
-    lines = [f"e   steps/s   {total}   idle   accelerator"]
+    lines = [("e", "steps/s", f"{advice.steps:,} steps", "idle", f"{'accelerator':<{_BAR}}")]
     for at in advice.predictions:
-        seconds = f"{at.seconds:,.1f} s"
-        idle, bar = "-", ""
+        idle, bar = "-", " " * _BAR
         if at.idle_share is not None:
             busy = round(_BAR * at.busy_share)
             idle, bar = f"{at.idle_share:.0%}", "█" * busy + "░" * (_BAR - busy)
-        numbers = f"{at.factor}{at.steps_per_second:10,.1f}{seconds:>{len(total) + 3}}{idle:>7}"
-        lines.append(f"{numbers}   {bar}".rstrip())
-    return "\n".join([*lines, "", str(advice)])
+        speed, seconds = f"{at.steps_per_second:,.1f}", f"{at.seconds:,.1f} s"
+        lines.append((f"{at.factor}", speed, seconds, idle, bar))
+    return f"{shared.columns(lines)}\n\n{advice}"
 
 
 def _draw(figure: Figure, advice: Advice) -> None:
