@@ -25,7 +25,7 @@ from common import finish, new_parser, new_report, sample
 import pyecho
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import turns
-from pyecho.tools.advise.times import FACTORS
+from pyecho.tools.advise.model import FACTORS
 from pyecho.tools.arguments import some_of
 
 LIMIT = 0.05
@@ -67,9 +67,9 @@ def demonstration() -> Iterator[Pipeline]:
     """Yield the pipeline of `pyecho demo`: images over a limited line, and a network."""
     import torch
 
-    from pyecho.demo.experiment import calibrate
+    from pyecho.demo.experiment import calibrate, open_source
     from pyecho.demo.images import read_folder, write_digits
-    from pyecho.demo.source import RemoteImages, ServerProcess
+    from pyecho.demo.source import READ, ServerProcess
     from pyecho.demo.train import BATCH_SIZE, SHUFFLE_BUFFER, STEPS_PER_TEST, Trainer
     from pyecho.torch import EchoLoader
 
@@ -81,8 +81,7 @@ def demonstration() -> Iterator[Pipeline]:
         trainer = Trainer(images)
         server = stack.enter_context(closing(ServerProcess(folder)))
         calibrate(trainer, images, server)
-        source = RemoteImages(server.port, images.root, images.train, images.shape, seed=0)
-        stack.enter_context(closing(source))
+        source = stack.enter_context(closing(open_source(images, server)))
         steps = 0
 
         def step(batch: Any) -> None:
@@ -101,6 +100,7 @@ def demonstration() -> Iterator[Pipeline]:
                 fields={"image": trainer.field},
                 ops={"image": trainer.augmentation},
                 epochs=1000,
+                **READ,
             )
 
         yield loader, step

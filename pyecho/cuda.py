@@ -15,6 +15,7 @@ from pyecho._core import CudaError
 __all__ = ["device_count", "driver_version", "is_available", "why_not"]
 
 _VARIABLE = "PYECHO_CUDA_DRIVER"
+_VISIBLE = "check that a device is visible (nvidia-smi, CUDA_VISIBLE_DEVICES)"
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 _URGENT = -100  # the driver takes the highest priority that there is
@@ -121,14 +122,8 @@ def _driver() -> _Driver:
     except AttributeError as error:
         return _Driver(f"{path} is no CUDA driver ({error}); name another in {_VARIABLE}")
     except CudaError as error:
-        missing = f"{error}; check that a device is visible (nvidia-smi, CUDA_VISIBLE_DEVICES)"
-        return _Driver(missing, version=version.value)
-    missing = ""
-    if devices.value == 0:
-        missing = (
-            "the CUDA driver sees no device; check that one is visible (nvidia-smi, "
-            "CUDA_VISIBLE_DEVICES)"
-        )
+        return _Driver(f"{error}; {_VISIBLE}", version=version.value)
+    missing = "" if devices.value else f"the CUDA driver sees no device; {_VISIBLE}"
     return _Driver(missing, library, version.value, devices.value, os.getpid())
 
 

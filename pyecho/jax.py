@@ -18,7 +18,7 @@ from pyecho._core import ConfigError, EchoError
 from pyecho.config import Factor
 from pyecho.fitted import Fitted
 from pyecho.items.nest import flatten, map_nest
-from pyecho.items.spec import Adapter, EchoInfo, Field, is_tensor, plain_tensor, refuse_masked
+from pyecho.items.spec import Adapter, Field, is_tensor, plain_tensor, refuse_masked
 from pyecho.options import Options, with_options
 from pyecho.run.host import add_augmentation, example_echo, item_echo
 from pyecho.run.link import of_state, to_state
@@ -85,14 +85,10 @@ class EchoLoader(pyecho.EchoLoader):
     pad_last
         As in `pyecho.EchoLoader`, so that a step is compiled once.
 
-    Raises
-    ------
-    ConfigError
-        Also if `batch_size` is not divisible by the parts that `sharding` makes of the rows, or
-        the last batch may be short there (pass `pad_last` or `drop_last`); with the first item, if
-        JAX has no arrays of a dtype.
-    EchoError
-        Also by `state_dict(payload=True)` if arrays span several processes.
+    Raises `ConfigError` also if `batch_size` is not divisible by the parts that `sharding` makes of
+    the rows, or the last batch may be short there (pass `pad_last` or `drop_last`); with the first
+    item, if JAX has no arrays of a dtype. ``state_dict(payload=True)`` raises `EchoError` if arrays
+    span several processes.
     """
 
     _adapter = ADAPTER
@@ -167,7 +163,12 @@ class Placement:
 
     def item(self, item: Any) -> Any:
         """Return an item on the devices. The memory of the source is free again."""
-        return self(map_nest(_own_array, item))
+
+        def own(leaf: Any) -> Any:
+            leaf = _shown(leaf)
+            return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+
+        return self(map_nest(own, item))
 
     def parts(self) -> int:
         """Return into how many parts the rows of a batch are divided, in this process."""
@@ -195,20 +196,16 @@ class Placement:
 def jax_pipeline(source: Source, fitted: Fitted, first: Any, *, sharding: Any) -> Pipeline:
     """Return a pipeline that puts batches on devices, or items in batch echoing."""
     place, config = Placement(sharding), fitted.config
-    arguments = (source, fitted, first, ADAPTER)
     by_item = config.batch_size is None and not config.linked
-    echo: Any
+    echo: Any = partial(item_echo, prepare=place.item if by_item else None, to_host=_to_host)
     if config.batch_size is not None:
-        echo = example_echo(*arguments, held=config.prefetch + 1)
-    else:
-        echo = item_echo(*arguments, prepare=place.item if by_item else None, to_host=_to_host)
+        echo = partial(example_echo, held=config.prefetch + 1)
+    echo = echo(source, fitted, first, ADAPTER)
 
     def use(emission: Any, epoch: int, number: int) -> Any:
-        if not config.with_info:
-            return place(emission)
-        batch, info = emission
+        batch, *info = to_state(emission)
         # The info is a view of the batch's host memory, which goes back now.
-        return place(batch), EchoInfo(*(column.copy() for column in info))
+        return of_state(place(batch), *(column.copy() for column in info))
 
     pipeline = Pipeline(echo, fitted, ADAPTER, sent_bytes=lambda: place.put_bytes)
     if not by_item:
@@ -223,15 +220,17 @@ def jax_pipeline(source: Source, fitted: Fitted, first: Any, *, sharding: Any) -
 
 
 def _to_host(nest: Any) -> Any:
-    return map_nest(lambda leaf: _host_array(leaf) if isinstance(leaf, jax.Array) else leaf, nest)
+    def host_array(leaf: Any) -> Any:
+        if not isinstance(leaf, jax.Array):
+            return leaf
+        if not leaf.is_fully_addressable:
+            raise EchoError(
+                "a state cannot hold arrays that span several processes: use "
+                "state_dict(payload=False)"
+            )
+        return np.asarray(leaf)
 
-
-def _host_array(array: jax.Array) -> Any:
-    if not array.is_fully_addressable:
-        raise EchoError(
-            "a state cannot hold arrays that span several processes: use state_dict(payload=False)"
-        )
-    return np.asarray(array)
+    return map_nest(host_array, nest)
 
 
 def _is_array(leaf: Any) -> bool:
@@ -244,12 +243,6 @@ def _shown(leaf: Any) -> Any:
     array = None if isinstance(leaf, jax.Array) else ADAPTER.as_array(leaf)
     refuse_masked(array)
     return leaf if array is None else array
-
-
-def _own_array(leaf: Any) -> Any:
-    """Return a copy of an array of the source, everything else as it is."""
-    leaf = _shown(leaf)
-    return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
 
 
 @lru_cache

@@ -14,11 +14,14 @@ from PIL import Image
 from paper.data import FOLDER
 from paper.training import Condition, Goal, Run, train
 from paper.workloads import workload
+from pyecho import EchoLoader
 from pyecho.demo.images import LabelledPath
 from pyecho.demo.source import RemoteImages, ServerProcess
 
 RATIO = 6.0
 TIMED_BATCHES = 10
+MOST_EXAMPLES = 1_000_000
+"""More than any run takes."""
 Line = tuple[float, float]
 """The server's limit in bytes of images a second, and t_up of a batch at that limit."""
 
@@ -72,12 +75,9 @@ def _endless(bandwidth: float, seed: int, stack: ExitStack) -> Iterator[dict[str
     root = images[0].path.parent
     server = stack.enter_context(closing(ServerProcess(root)))
     server.set_bandwidth(bandwidth)
-    source = RemoteImages(server.port, root, images, (1, 28, 28), seed=seed)
-    stack.enter_context(closing(source))
-
-    def examples() -> Iterator[dict[str, Any]]:
-        while True:
-            for example in source:
-                yield {**example, "image": example["image"].transpose(2, 0, 1)}  # channels first
-
-    return examples()
+    source = stack.enter_context(closing(RemoteImages(server.port, root, images, (1, 28, 28))))
+    order = list(islice(workload("fashion-more").orders(seed), MOST_EXAMPLES))
+    read = {"sampler": order, "num_workers": 8, "workers": "thread"}
+    loader = stack.enter_context(EchoLoader(source, 1, **read))
+    # Channels first.
+    return ({**each, "image": each["image"].transpose(2, 0, 1)} for each in loader)

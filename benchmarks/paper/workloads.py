@@ -43,10 +43,7 @@ class Workload:
     """A hash of the data."""
 
     def orders(self, seed: int) -> Iterator[int]:
-        """Yield the positions of all passes, one pass after the other, without end.
-
-        That is the order of `pyecho.demo.source.RemoteImages` with the same seed.
-        """
+        """Yield the positions of all passes, one pass after the other, without end."""
         examples = len(next(iter(self.arrays.values())))
         epoch = 0
         while True:

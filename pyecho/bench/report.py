@@ -9,16 +9,19 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyecho.bench.row import Row, number, spread
 from pyecho.tools import info
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _SPREAD = (
     "Medians with [lowest, highest] of the rounds, or of the medians of several runs. Ratios are "
     "those of rounds."
 )
-_LINE = "  {:>9}  {:>9}  {:<20}  {}"
+_COLUMNS = "  {:>9}  {:>9}  {:<20}  {}"
 
 
 def facts_of(**more: Any) -> dict[str, Any]:
@@ -78,6 +81,11 @@ class Report:
         """The names of the files as they are, without their suffixes."""
         return f"{self.stem}-partial" if self.partial else self.stem
 
+    @property
+    def rows(self) -> list[Row]:
+        """Those of all sections."""
+        return [row for rows in self.sections.values() for row in rows]
+
     def add(self, section: str, rows: Sequence[Row]) -> None:
         """Append the rows of a measurement."""
         self.sections.setdefault(section, []).extend(rows)
@@ -101,12 +109,8 @@ class Report:
         lines += [f"- {name}: {value}" for name, value in self.facts.items()]
         lines += ["", _SPREAD]
         for section, rows in self.sections.items():
-            lines += ["", f"## {section}", ""]
-            lines.append(
-                f"| What | Measured | Limit in the same run | {self.ratio_name} | Target |"
-            )
-            lines.append("|---|---|---|---|---|")
-            lines += [_line(row) for row in rows]
+            heading = f"| What | Measured | Limit in the same run | {self.ratio_name} | Target |"
+            lines += ["", f"## {section}", "", heading, "|---|---|---|---|---|", *map(_line, rows)]
         if self.notes:
             lines += ["", "## Notes", "", *(f"- {note}" for note in self.notes)]
         return "\n".join(lines) + "\n"
@@ -119,23 +123,58 @@ class Report:
         paths[1].write_text(compact({**self.as_json(), **more}))
         return paths
 
+    def as_text(self) -> str:
+        """Return every row with its limit, and the measured machine. 60 columns are enough.
+
+        A row has a line for its name, and a line for its numbers.
+        """
+        lines = [_COLUMNS.format("measured", "limit", "ratio", "target")]
+        for row in self.rows:
+            limit = "" if row.limit is None else f"{number(row.limit.median)} {row.unit}"
+            measured = f"{number(row.measured.median)} {row.unit}"
+            lines.append(row.what + (f", against {row.limit_name}" if row.limit_name else ""))
+            columns = _COLUMNS.format(measured, limit, spread(row.compared()), row.target)
+            lines.append(columns.rstrip())
+        facts = self.facts
+        commit = f" ({facts['commit']})" if facts["commit"] else ""
+        return "\n".join(lines) + (
+            "\n\nMedians of rounds in which all took turns; ratios with [lowest, highest].\n"
+            f"{self._machine}, {facts['python']}, pyecho {facts['pyecho']}{commit}"
+        )
+
+    def draw(self, figure: Figure) -> None:
+        """Draw one line for each row that has a ratio."""
+        drawn = [(row, ratio) for row in self.rows if (ratio := row.compared()) is not None][::-1]
+        figure.set_size_inches(9, 1.2 + 0.42 * len(drawn))
+        axes = figure.subplots()
+        for height, (row, ratio) in enumerate(drawn):
+            axes.plot([ratio.low, ratio.high], [height, height], color="0.6", linewidth=3)
+            axes.plot(ratio.median, height, "o", color="C0")
+            text = f"  {number(ratio.median)}" + (f"  ({row.target})" if row.target else "")
+            axes.text(ratio.high, height, text, va="center", fontsize=8)
+        axes.axvline(1.0, color="0.3", linewidth=1)
+        axes.set_xscale("log")
+        axes.margins(x=0.25)
+        names = [f"{row.what}\nagainst {row.limit_name}" for row, _ in drawn]
+        axes.set_yticks(range(len(drawn)), names, fontsize=8)
+        axes.set_xlabel("ratio to the limit in the same run: median and range of the rounds")
+        axes.set_title(self._machine, fontsize=9)
+
+    @property
+    def _machine(self) -> str:
+        return f"{self.facts['cpu'] or self.facts['system']}, {self.facts['cores']} cores"
+
 
 def compact(document: Mapping[str, Any]) -> str:
     """Return JSON with a line for each entry of its lists, and numbers of five digits."""
+    text = json.dumps(document, allow_nan=False)
+    short = json.loads(text, parse_float=lambda number: float(f"{float(number):.5g}"))
     parts = []
-    for name, value in document.items():
+    for name, value in short.items():
         entries = value if isinstance(value, list) and value else [value]
-        lines = ",\n".join(json.dumps(_shortened(each), allow_nan=False) for each in entries)
+        lines = ",\n".join(map(json.dumps, entries))
         parts.append(f'"{name}": ' + (f"[\n{lines}\n]" if entries is value else lines))
     return "{" + ",\n".join(parts) + "}\n"
-
-
-def _shortened(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.5g}")
-    if isinstance(value, Mapping):
-        return {name: _shortened(each) for name, each in value.items()}
-    return [_shortened(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _line(row: Row) -> str:
@@ -144,47 +183,3 @@ def _line(row: Row) -> str:
         limit = f"{row.limit_name}: {limit}" if limit else row.limit_name
     cells = [row.what, spread(row.measured, row.unit), limit, spread(row.compared()), row.target]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def print_table(rows: Sequence[Row], facts: dict[str, Any]) -> None:
-    """Print every row with its limit, and the measured machine. 60 columns are enough.
-
-    A row has a line for its name, and a line for its numbers.
-    """
-    print(_LINE.format("measured", "limit", "ratio", "target"))
-    for row in rows:
-        limit = "" if row.limit is None else f"{number(row.limit.median)} {row.unit}"
-        measured = f"{number(row.measured.median)} {row.unit}"
-        print(row.what + (f", against {row.limit_name}" if row.limit_name else ""))
-        print(_LINE.format(measured, limit, spread(row.compared()), row.target).rstrip())
-    commit = f" ({facts['commit']})" if facts["commit"] else ""
-    print(
-        "\nMedians of rounds in which all took turns; ratios with [lowest, highest].\n"
-        f"{facts['cpu'] or facts['system']}, {facts['cores']} cores, {facts['python']}, "
-        f"pyecho {facts['pyecho']}{commit}"
-    )
-
-
-def write_figure(rows: Sequence[Row], facts: dict[str, Any], path: Path) -> None:
-    """Draw one line for each row that has a ratio."""
-    from matplotlib.figure import Figure
-
-    drawn = [(row, ratio) for row in rows if (ratio := row.compared()) is not None][::-1]
-    figure = Figure(figsize=(9, 1.2 + 0.42 * len(drawn)), layout="constrained")
-    axes = figure.subplots()
-    for height, (row, ratio) in enumerate(drawn):
-        axes.plot([ratio.low, ratio.high], [height, height], color="0.6", linewidth=3)
-        axes.plot(ratio.median, height, "o", color="C0")
-        text = number(ratio.median) + (f"  ({row.target})" if row.target else "")
-        axes.annotate(
-            text, (ratio.high, height), (6, 0), textcoords="offset points", va="center", fontsize=8
-        )
-    axes.axvline(1.0, color="0.3", linewidth=1)
-    axes.set_xscale("log")
-    axes.margins(x=0.25)
-    axes.set_yticks(
-        range(len(drawn)), [f"{row.what}\nagainst {row.limit_name}" for row, _ in drawn], fontsize=8
-    )
-    axes.set_xlabel("ratio to the limit in the same run: median and range of the rounds")
-    axes.set_title(f"{facts['cpu'] or facts['system']}, {facts['cores']} cores", fontsize=9)
-    figure.savefig(path, dpi=150)

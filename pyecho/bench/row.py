@@ -34,22 +34,16 @@ class Row:
         return {
             "what": self.what,
             "unit": self.unit,
-            "measured": _plain(self.measured),
+            "measured": self.measured.as_json(),
             "limit_name": self.limit_name,
-            "limit": _plain(self.limit),
-            "ratio": _plain(self.compared()),
+            "limit": self.limit and self.limit.as_json(),
+            "ratio": (ratio := self.compared()) and ratio.as_json(),
             "target": self.target,
         }
 
 
 def pooled(runs: Sequence[Row]) -> Row:
-    """Return one row with the medians of several runs of the same measurement.
-
-    Parameters
-    ----------
-    runs
-        The row of each run. A single one is returned as it is, with its rounds.
-    """
+    """Return one row with the medians of several runs; a single one as it is, with its rounds."""
     if len(runs) == 1:
         return runs[0]
     return replace(
@@ -65,24 +59,11 @@ def _medians(samples: Sequence[Sample | None]) -> Sample | None:
     return Sample(medians) if medians else None
 
 
-def _plain(sample: Sample | None) -> dict[str, Any] | None:
-    if sample is None:
-        return None
-    return {
-        "median": sample.median,
-        "min": sample.low,
-        "max": sample.high,
-        "values": list(sample.values),
-    }
-
-
 def number(value: float) -> str:
     """Return a number with three significant digits, but with all digits before the point."""
     if value == 0:
         return "0"
-    digits = 0
-    while abs(value) < 100 * 10**-digits and digits < 4:
-        digits += 1
+    digits = sum(abs(value) < least for least in (100, 10, 1, 0.1))
     return f"{value:,.{digits}f}"
 
 

@@ -9,7 +9,8 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partialmethod
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -35,26 +36,23 @@ class Sample:
         """The highest one."""
         return max(self.values)
 
-    def __truediv__(self, other: Sample) -> Sample:
-        """Return the ratios of the rounds."""
-        return self.combined(operator.truediv, other)
-
-    def __add__(self, other: Sample) -> Sample:
-        """Return the sums of the rounds."""
-        return self.combined(operator.add, other)
-
-    def __sub__(self, other: Sample) -> Sample:
-        """Return the differences of the rounds."""
-        return self.combined(operator.sub, other)
-
-    def times(self, factor: float) -> Sample:
-        """Return all values times `factor`."""
-        return Sample(tuple(value * factor for value in self.values))
-
     def combined(self, function: Callable[[float, float], float], other: Sample) -> Sample:
         """Return what a function, such as `min`, returns for both values of each round."""
         pairs = zip(self.values, other.values, strict=True)
         return Sample(tuple(function(mine, theirs) for mine, theirs in pairs))
+
+    __truediv__ = partialmethod(combined, operator.truediv)
+    __add__ = partialmethod(combined, operator.add)
+    __sub__ = partialmethod(combined, operator.sub)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything in plain types."""
+        values = list(self.values)
+        return {"median": self.median, "min": self.low, "max": self.high, "values": values}
+
+    def times(self, factor: float) -> Sample:
+        """Return all values times `factor`."""
+        return Sample(tuple(value * factor for value in self.values))
 
 
 def turns(

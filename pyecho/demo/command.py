@@ -9,6 +9,7 @@ from pyecho.tools.arguments import (
     EXIT_FAILED,
     check_figure,
     check_output,
+    list_of,
     number_between,
     positive_int,
     require,
@@ -16,7 +17,8 @@ from pyecho.tools.arguments import (
 
 MAX_FACTOR = 100
 
-_DESCRIPTION = """\
+SUMMARY = "see what echoing gains on this machine, in two minutes"
+DESCRIPTION = """\
 Train a small network on images that arrive over a slow line, with and without
 data echoing, and compare the time to a fixed test accuracy.
 
@@ -24,22 +26,16 @@ The images are real files served by a real HTTP server on loopback, whose bandwi
 is set so that fetching a batch takes about six times as long as training on it.
 Every use of an image shows another part of it, cropped and resized natively.
 """
-_EPILOG = """\
+EPILOG = """\
 exit status: 0 if every run reached the target, 1 if one did not or something
 went wrong, 2 if the arguments are wrong or a package is missing.
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the command line."""
-    parser = subparsers.add_parser(
-        "demo",
-        help="see what echoing gains on this machine, in two minutes",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    add, default = parser.add_argument, "(default: %(default)s)"
+    add(
         "--factors",
         type=_factors,
         default=(1.0, 2.0, 3.0, 5.0),
@@ -47,55 +43,30 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help=f"echo factors to compare, each from 1 to {MAX_FACTOR}, fractions allowed; 1 is "
         "always among them, as the baseline (default: 1,2,3,5)",
     )
-    parser.add_argument(
-        "--seeds",
-        type=positive_int,
-        default=3,
-        metavar="N",
-        help="runs for each factor (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--target",
-        type=number_between(0, 1),
-        default=0.96,
-        metavar="ACCURACY",
-        help="test accuracy to reach, between 0 and 1 (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--max-steps",
-        type=positive_int,
-        default=800,
-        metavar="N",
-        help="steps after which a run gives up (default: %(default)s)",
-    )
-    parser.add_argument(
+    runs = f"runs for each factor {default}"
+    add("--seeds", type=positive_int, default=3, metavar="N", help=runs)
+    target = f"test accuracy to reach, between 0 and 1 {default}"
+    add("--target", type=number_between(0, 1), default=0.96, metavar="ACCURACY", help=target)
+    steps = f"steps after which a run gives up {default}"
+    add("--max-steps", type=positive_int, default=800, metavar="N", help=steps)
+    add(
         "--images",
         type=Path,
         metavar="DIR",
         help="a folder with one sub-folder of images per class, used at no more than 32 x 32 "
         "pixels (default: the handwritten digits of scikit-learn)",
     )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("pyecho-demo.png"),
-        metavar="PATH",
-        help="where the figure goes; the suffix decides the format (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--json", type=Path, metavar="PATH", help="where to write all raw numbers as well"
-    )
-    parser.add_argument(
-        "--trace",
-        type=Path,
-        metavar="PATH",
-        help="where to write a Chrome trace (JSON) of the runs with the first seed",
-    )
-    parser.set_defaults(run=_run)
+    figure = f"where the figure goes; the suffix decides the format {default}"
+    add("--output", type=Path, default=Path("pyecho-demo.png"), metavar="PATH", help=figure)
+    numbers = "where to write all raw numbers as well"
+    add("--json", type=Path, metavar="PATH", help=numbers)
+    trace = "where to write a Chrome trace (JSON) of the runs with the first seed"
+    add("--trace", type=Path, metavar="PATH", help=trace)
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    require(("torch", "sklearn", "PIL", "rich", "matplotlib"))
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    require(("torch", "sklearn", "PIL", "matplotlib", "tqdm"))
     check_figure("--output", arguments.output)
     for option in ("json", "trace"):
         if (path := getattr(arguments, option)) is not None:
@@ -107,4 +78,4 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _factors(text: str) -> tuple[float, ...]:
-    return tuple(sorted({1.0, *map(number_between(1, MAX_FACTOR), text.split(","))}))
+    return tuple(sorted({1.0, *list_of(number_between(1, MAX_FACTOR))(text)}))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -13,15 +15,14 @@ from pathlib import Path
 from statistics import fmean
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TimeElapsedColumn
 
+from pyecho.loader import EchoLoader
 from pyecho.run.trace import trace
 from pyecho.tools import info
 
 from .images import ImageSet, read_folder, write_digits
 from .report import PAPER_SPEEDUPS, Row, summarize, table, write_figure
-from .source import RemoteImages, ServerProcess
+from .source import READ, RemoteImages, ServerProcess
 from .train import BATCH_SIZE, Run, Trainer, train_to_target
 
 TARGET_RATIO = 6.0
@@ -46,7 +47,6 @@ class Calibration:
 def run(plan: argparse.Namespace) -> list[Row]:
     """Run the demonstration for the arguments of the command; print and write its results."""
     torch.set_num_threads(1)  # leaves the other cores to the source
-    console = Console(highlight=False)
     with ExitStack() as stack:
         folder = plan.images
         if folder is None:
@@ -54,31 +54,30 @@ def run(plan: argparse.Namespace) -> list[Row]:
             write_digits(folder)
         images = read_folder(folder)
         channels, height, width = images.shape
-        console.print(
+        print(
             f"{'Handwritten digits' if plan.images is None else 'Your images'}: "
             f"{len(images.classes)} classes, {len(images.train):,} images to train on, "
             f"{len(images.test):,} to test on, "
-            f"{height} x {width} {'grey' if channels == 1 else 'RGB'} pixels",
-            soft_wrap=True,
+            f"{height} x {width} {'grey' if channels == 1 else 'RGB'} pixels\nCalibrating ...",
+            flush=True,
         )
         server = stack.enter_context(closing(ServerProcess(folder)))
         trainer = Trainer(images)
-        with console.status("calibrating"):
-            line = calibrate(trainer, images, server)
-        console.print(
+        line = calibrate(trainer, images, server)
+        print(
             f"Set before training: t_up = {TARGET_RATIO:g} x t_down. Training takes "
             f"t_down = {1e3 * line.downstream_seconds:.1f} ms for a batch of {BATCH_SIZE}; the "
             f"line is limited to {line.bandwidth / 1e3:.0f} kB/s, which makes "
             f"t_up = {1e3 * line.upstream_seconds:.1f} ms\n"
             f"Target: {plan.target:.1%} test accuracy\n",
-            soft_wrap=True,
+            flush=True,
         )
-        runs = _train_all(plan, console, trainer, images, server)
+        runs = list(_runs(plan, trainer, images, server))
     rows = summarize(runs, line.upstream_seconds)
-    console.print("", table(rows), sep="\n")
+    print("", table(rows), "", sep="\n")
     missed = sum(not run.reached for run in runs)
     if missed:
-        console.print(
+        print(
             f"{missed} of {len(runs)} runs did not reach {plan.target:.1%} test accuracy: lower "
             "--target, or raise --max-steps.\n"
         )
@@ -104,7 +103,7 @@ def run(plan: argparse.Namespace) -> list[Row]:
     write_figure(runs, rows, plan.target, plan.output)
     for what, path in (("Trace", plan.trace), ("Numbers", plan.json), ("Figure", plan.output)):
         if path is not None:
-            console.print(f"{what}: {path}", soft_wrap=True, markup=False)
+            print(f"{what}: {path}")
     return rows
 
 
@@ -119,14 +118,14 @@ def calibrate(trainer: Trainer, images: ImageSet, server: ServerProcess) -> Cali
     bandwidth = float("inf")
     for steps in _CALIBRATION_STEPS:
         server.set_bandwidth(bandwidth)
-        with closing(_open_source(images, server, seed=0)) as source:
+        with closing(open_source(images, server)) as source:
             downstream_seconds = train_to_target(
                 trainer, source, factor=_CALIBRATION_FACTOR, seed=0, target=2.0, max_steps=steps
             ).downstream_seconds
         bandwidth = batch_bytes / (TARGET_RATIO * downstream_seconds)
     server.set_bandwidth(bandwidth)
-    with closing(_open_source(images, server, seed=0)) as source:
-        examples = iter(source)
+    with closing(open_source(images, server)) as source, EchoLoader(source, 1, **READ) as loader:
+        examples = iter(loader)
         list(islice(examples, BATCH_SIZE))  # the first batch also fills the line
         start = time.perf_counter()
         list(islice(examples, _TIMED_BATCHES * BATCH_SIZE))
@@ -134,57 +133,26 @@ def calibrate(trainer: Trainer, images: ImageSet, server: ServerProcess) -> Cali
     return Calibration(downstream_seconds, upstream_seconds, bandwidth)
 
 
-def _open_source(images: ImageSet, server: ServerProcess, seed: int) -> RemoteImages:
-    return RemoteImages(server.port, images.root, images.train, images.shape, seed=seed)
+def open_source(images: ImageSet, server: ServerProcess) -> RemoteImages:
+    """Return the training images, as they come from the server."""
+    return RemoteImages(server.port, images.root, images.train, images.shape)
 
 
-def _train_all(
-    plan: argparse.Namespace,
-    console: Console,
-    trainer: Trainer,
-    images: ImageSet,
-    server: ServerProcess,
-) -> list[Run]:
-    """Train with every seed and factor; print a line per run, and show a live bar in a terminal."""
-    runs: list[Run] = []
-    bars = Progress(
-        *("{task.description}", BarColumn(), "{task.fields[state]}", TimeElapsedColumn()),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-
-    def train(factor: float, seed: int) -> None:
-        name = f"e = {factor:g}, seed {seed}"
-        bar = bars.add_task(name, total=plan.target, state="")
-
-        def show(run: Run) -> None:
-            state = f"{run.accuracy:6.1%}  {run.fresh:,} fresh, {run.steps:,} steps"
-            bars.update(bar, completed=min(run.accuracy, plan.target), state=state)
-
-        with closing(_open_source(images, server, seed)) as source:
-            run = train_to_target(
-                trainer,
-                source,
-                factor=factor,
-                seed=seed,
-                target=plan.target,
-                max_steps=plan.max_steps,
-                on_test=show,
-            )
-        runs.append(run)
-        bars.remove_task(bar)
-        console.print(
-            f"[{len(runs)}/{plan.seeds * len(plan.factors)}] {name}: {run.accuracy:.1%} in "
-            f"{run.seconds:5.2f} s, {run.fresh:,} fresh examples, {run.steps:,} steps"
-            f"{'' if run.reached else ', target not reached'}",
-            markup=False,
-            soft_wrap=True,
-        )
-
-    with bars:
-        for seed in range(1, plan.seeds + 1):
-            with trace(plan.trace) if plan.trace and seed == 1 else nullcontext():
-                for factor in plan.factors:
-                    train(factor, seed)
-    return runs
+def _runs(
+    plan: argparse.Namespace, trainer: Trainer, images: ImageSet, server: ServerProcess
+) -> Iterator[Run]:
+    """Train with every seed and factor; print a line per run, and show a bar in a terminal."""
+    for seed in range(1, plan.seeds + 1):
+        with trace(plan.trace) if plan.trace and seed == 1 else nullcontext():
+            for number, factor in enumerate(plan.factors, 1 + (seed - 1) * len(plan.factors)):
+                with closing(open_source(images, server)) as source:
+                    options = {"target": plan.target, "max_steps": plan.max_steps}
+                    options["progress"] = sys.stderr.isatty()
+                    run = train_to_target(trainer, source, factor=factor, seed=seed, **options)
+                print(
+                    f"[{number}/{plan.seeds * len(plan.factors)}] e = {factor:g}, seed {seed}: "
+                    f"{run.accuracy:.1%} in {run.seconds:5.2f} s, {run.fresh:,} fresh examples, "
+                    f"{run.steps:,} steps{'' if run.reached else ', target not reached'}",
+                    flush=True,
+                )
+                yield run

@@ -14,19 +14,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import PercentFormatter
-from rich import box
-from rich.table import Table
 
 from pyecho.bench.row import spread
 from pyecho.bench.sampling import Sample
+from pyecho.tools.arguments import columns
 
 from .train import Run
 
 PAPER_SPEEDUPS = {1: 1.0, 2: 1.80, 3: 2.43, 4: 3.06, 5: 3.25}
 _GREY = "0.45"
 _HEADINGS = (
-    *("e", "test\naccuracy", "fresh\nexamples", "steps", "seconds\nto target"),
-    *("speedup", "Eq. 1\nallows", "R"),
+    ("", "test", "fresh", "", "seconds", "", "Eq. 1", ""),
+    ("e", "accuracy", "examples", "steps", "to target", "speedup", "allows", "R"),
 )
 Colors = dict[float, tuple[float, ...]]
 
@@ -87,31 +86,27 @@ def summarize(runs: Sequence[Run], upstream_seconds: float) -> list[Row]:
     return rows
 
 
-def table(rows: Sequence[Row]) -> Table:
+def table(rows: Sequence[Row]) -> str:
     """Return the result as a table for a terminal."""
     seeds = rows[0].runs
-    result = Table(
-        title=f"Median and range of {seeds} seed{'s' if seeds > 1 else ''}; "
-        "R = t_up / t_down as measured in the runs",
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    for heading in _HEADINGS:
-        result.add_column(heading, justify="right", no_wrap=True)
+    lines = list(_HEADINGS)
     for row in rows:
-        result.add_row(
+        cells = (
             f"{row.factor:g}",
             f"{row.accuracy:.1%}",
             "-" if row.fresh is None else f"{row.fresh:,.0f}",
             "-" if row.steps is None else f"{row.steps:,.0f}",
-            spread(row.seconds) or f"[red]{row.reached} of {seeds} reached it[/red]",
+            spread(row.seconds) or f"{row.reached} of {seeds} reached it",
             "-" if row.speedup is None else f"{row.speedup:.2f}x",
             f"{row.allowed:.2f}x",
             f"{row.ratio:.2f}",
         )
-    return result
+        lines.append(cells)
+    title = (
+        f"Median and range of {seeds} seed{'s' if seeds > 1 else ''}; "
+        "R = t_up / t_down as measured in the runs"
+    )
+    return f"{title}\n\n{columns(lines)}"
 
 
 def write_figure(runs: Sequence[Run], rows: Sequence[Row], target: float, path: Path) -> None:

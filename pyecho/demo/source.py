@@ -1,4 +1,4 @@
-"""The slow source: images from a server on loopback, decoded in threads, in a seeded order."""
+"""The slow source: images from a server on loopback, which threads of the loader decode."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ import contextlib
 import http.client
 import subprocess
 import sys
-from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain, count
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
-
 from pyecho.tools.arguments import CommandError
 
 from . import server
 from .images import LabelledPath, decode
+
+READ: dict[str, Any] = {"shuffle": True, "num_workers": 8, "workers": "thread"}
+"""Options of a loader of `RemoteImages`."""
 
 _TIMEOUT_SECONDS = 60.0
 
@@ -63,68 +62,30 @@ class ServerProcess:
 
 
 class RemoteImages:
-    """Iterate over images of a folder that is served on loopback: dicts of `image` and `label`.
+    """Images of a folder that is served on loopback, by index: dicts of `image` and `label`.
 
-    Every iteration is one pass over all images in a new order, which depends on the seed and the
-    number of the pass. Threads fetch and decode a bounded number of images ahead of the consumer,
-    also across the end of a pass, so that the line never idles between two passes.
-
-    `shape`: of the network's images, see `decode`. `threads`: concurrent requests, each on a
-    connection of its own that is reused. `look_ahead`: images fetched ahead of the consumer.
+    A loader reads them with the options `READ`: in a seeded order, by threads that fetch and decode
+    ahead of the consumer. `shape`: of the network's images, see `decode`.
     """
 
     def __init__(
-        self,
-        port: int,
-        root: Path,
-        images: Sequence[LabelledPath],
-        shape: tuple[int, int, int],
-        *,
-        seed: int,
-        threads: int = 8,
-        look_ahead: int = 64,
+        self, port: int, root: Path, images: Sequence[LabelledPath], shape: tuple[int, int, int]
     ) -> None:
         self._images = images
         self._urls = [quote("/" + image.path.relative_to(root).as_posix()) for image in images]
         self._shape = shape
-        self._look_ahead = look_ahead
-        self._order = chain.from_iterable(
-            np.random.default_rng([seed, epoch]).permutation(len(images)) for epoch in count()
-        )
-        self._pending: deque[Future[Any]] = deque()
-        self._unread = 0
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="fetch")
+        # They connect at their first request, and are used again.
+        connect = partial(http.client.HTTPConnection, "127.0.0.1", port, timeout=_TIMEOUT_SECONDS)
         self._connections: SimpleQueue[http.client.HTTPConnection] = SimpleQueue()
-        for _ in range(threads):  # they connect at their first request
-            self._connections.put(
-                http.client.HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT_SECONDS)
-            )
+        for _ in range(READ["num_workers"]):
+            self._connections.put(connect())
 
     def __len__(self) -> int:
-        """Return the number of images in one pass."""
+        """Return the number of images."""
         return len(self._images)
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Start the next pass. The unread rest of an abandoned pass is skipped."""
-        for _ in range(self._unread):
-            self._next_future().cancel()
-        self._unread = len(self._images)
-        while self._unread:
-            self._unread -= 1
-            yield self._next_future().result()
-
-    def close(self) -> None:
-        """End the threads and close every connection."""
-        self._pool.shutdown(cancel_futures=True)
-        while not self._connections.empty():
-            self._connections.get().close()
-
-    def _next_future(self) -> Future[Any]:
-        while len(self._pending) <= self._look_ahead:
-            self._pending.append(self._pool.submit(self._load, next(self._order)))
-        return self._pending.popleft()
-
-    def _load(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """Fetch and decode an image."""
         image, connection = self._images[index], self._connections.get()
         try:
             connection.request("GET", self._urls[index])
@@ -143,3 +104,8 @@ class RemoteImages:
                 "leave the images in place until the demonstration ends"
             )
         return {"image": decode(image.path, self._shape, content), "label": image.label}
+
+    def close(self) -> None:
+        """Close every connection."""
+        while not self._connections.empty():
+            self._connections.get().close()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import chain, pairwise, repeat
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -17,7 +16,7 @@ from pyecho import ops
 from pyecho.torch import EchoLoader
 
 from .images import ImageSet, decode
-from .source import RemoteImages
+from .source import READ, RemoteImages
 
 BATCH_SIZE = 32
 SHUFFLE_BUFFER = 128
@@ -122,12 +121,11 @@ def train_to_target(
     seed: int,
     target: float,
     max_steps: int,
-    on_test: Callable[[Run], None] = lambda run: None,
+    progress: bool = False,  # a bar
 ) -> Run:
     """Train anew until a test reaches the target accuracy, or the steps are used up.
 
-    The seed decides the initial weights, the shuffling and the augmentation. Calls `on_test` after
-    every test with the run so far.
+    The seed decides the initial weights, the shuffling and the augmentation.
     """
     run = Run(factor, seed)
     trainer.start(seed)
@@ -139,27 +137,27 @@ def train_to_target(
         seed=seed,
         fields={"image": trainer.field},
         ops={"image": trainer.augmentation},
+        steps_per_epoch=max_steps,  # of as many passes as it takes
+        progress=progress,
+        **READ,
     ) as loader:
-        busy = 0.0
+        busy, accuracy = 0.0, 0.0
         start = time.perf_counter()
-        for batch in chain.from_iterable(repeat(loader)):  # epoch after epoch
+        for step, batch in enumerate(loader, 1):
             received = time.perf_counter()
             trainer.step(batch)
-            run.steps += 1
-            tested = run.steps % STEPS_PER_TEST == 0 or run.steps == max_steps
+            tested = step % STEPS_PER_TEST == 0 or step == max_steps
             if tested:
                 accuracy = trainer.test_accuracy()
             now = time.perf_counter()
             busy += now - received
             if tested:
-                run.seconds = now - start
-                run.downstream_seconds = busy / run.steps
-                run.fresh = loader.stats().fresh
-                run.curve.append(Point(run.seconds, run.steps, accuracy))
+                run.steps, run.seconds, run.fresh = step, now - start, loader.stats().fresh
+                run.downstream_seconds = busy / step
+                run.curve.append(Point(run.seconds, step, accuracy))
                 run.reached = accuracy >= target
-                on_test(run)
-                if run.reached or run.steps == max_steps:
-                    break
+            if run.reached:
+                break
     return run
 
 

@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyecho import _core
 from pyecho._core import ConfigError, EchoError
@@ -43,19 +43,10 @@ def trace(path: str | os.PathLike[str]) -> AbstractContextManager[object]:
     and then renamed: a crash leaves an older file as it was, and a link is replaced, not followed.
     A forked child of the block writes nothing.
 
-    Parameters
-    ----------
-    path
-        The file, in an existing folder; a relative path counts from the folder that is current now.
-
-    Raises
-    ------
-    ConfigError
-        At the beginning of the block, if the path is a folder or a device, or lies in no folder.
-    EchoError
-        At the beginning, while another trace is being recorded: a process records one at a time.
-    OSError
-        At the end, if the file cannot be written.
+    A relative path counts from the folder that is current now. The beginning raises `ConfigError`
+    if the path is a folder or a device, or lies in no folder, and `EchoError` while another trace
+    is being recorded: a process records one at a time. The end raises `OSError` if the file cannot
+    be written.
     """
     return Trace(path)
 
@@ -136,41 +127,48 @@ class _Span:
 # ---------------------------------------------------------------- the file
 
 
-def events_of(recording: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the events of a recording in Chrome's trace event format, in the order of their times.
+class Event(NamedTuple):
+    """A span of a thread in a recording, or a value of the `COUNTER`."""
 
-    ====  ======================================================================================
-    ph    Event
-    ====  ======================================================================================
-    M     name of the process, or of the thread `tid`
-    X     span of the thread `tid`: `ts` and `dur` in microseconds from the start of the trace,
-          and in ``args`` the ``items`` that were put, planned or gathered, if it has any
-    C     ``args["items"]`` in a shuffle pool from `ts` on
-    i     events were dropped, because the recorder was full
-    ====  ======================================================================================
-    """
-    events, origin = recording["events"], recording["begin_ns"]
-    consumers = {thread for name, thread, *_ in events if name in _CONSUMERS}
+    name: str
+    thread: int
+    begin_ns: int
+    end_ns: int
+    """Of a value: the number of its pool."""
+    items: int
+
+    @property
+    def nanoseconds(self) -> int:
+        """How long a span took."""
+        return self.end_ns - self.begin_ns
+
+
+def events_of(recording: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the events of a recording as docs/tracing_and_advice.md lists them, by their times."""
+    events, origin = list(map(Event._make, recording["events"])), recording["begin_ns"]
+    consumers = {event.thread for event in events if event.name in _CONSUMERS}
     common = {"pid": os.getpid(), "cat": "pyecho"}
     yield common | {"ph": "M", "name": "process_name", "tid": 0, "args": {"name": "pyecho"}}
     for thread, name in enumerate(recording["threads"], 1):
         shown = name or ("consumer" if thread - 1 in consumers else "thread")
         yield common | {"ph": "M", "name": "thread_name", "tid": thread, "args": {"name": shown}}
     pools: dict[int, int] = {}
-    for name, thread, begin_ns, end_ns, items in sorted(
-        events, key=lambda event: (event[2], -event[3])
-    ):
-        event = common | {"ts": (begin_ns - origin) / 1e3}
-        if name == COUNTER:
-            number = pools.setdefault(end_ns, len(pools) + 1)
-            counter = name if number == 1 else f"{name} {number}"
-            yield event | {"ph": "C", "name": counter, "tid": 0, "args": {"items": items}}
-            continue
-        event |= {"ph": "X", "name": name, "tid": thread + 1, "dur": (end_ns - begin_ns) / 1e3}
-        yield event | ({"args": {"items": items}} if items else {})
+    for event in sorted(events, key=lambda event: (event.begin_ns, -event.end_ns)):
+        found = common | {"name": event.name, "ts": (event.begin_ns - origin) / 1e3}
+        if event.name == COUNTER:
+            number = pools.setdefault(event.end_ns, len(pools) + 1)
+            found |= {
+                "ph": "C",
+                "tid": 0,
+                "name": COUNTER if number == 1 else f"{COUNTER} {number}",
+            }
+        else:
+            found |= {"ph": "X", "tid": event.thread + 1, "dur": event.nanoseconds / 1e3}
+        has_items = event.items or event.name == COUNTER
+        yield found | ({"args": {"items": event.items}} if has_items else {})
     if recording["dropped"]:
         what = f"the recorder was full: {recording['dropped']} later events are missing"
-        last = max(begin_ns for _, _, begin_ns, _, _ in events)
+        last = max(event.begin_ns for event in events)
         yield common | {"ph": "i", "name": what, "tid": 0, "ts": (last - origin) / 1e3, "s": "g"}
 
 

@@ -7,10 +7,16 @@ import io
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+T = TypeVar("T")
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -25,11 +31,18 @@ class CommandError(Exception):
         self.status = status
 
 
-def positive_int(text: str) -> int:
-    """Return a whole number of at least 1; the type of an argument."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
+def whole_number(least: int) -> Callable[[str], int]:
+    """Return the type of an argument that is a whole number."""
+
+    def number(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+        return int(text)
+
+    return number
+
+
+positive_int = whole_number(1)
 
 
 def number_between(low: float, high: float) -> Callable[[str], float]:
@@ -45,6 +58,11 @@ def number_between(low: float, high: float) -> Callable[[str], float]:
         return value
 
     return number
+
+
+def list_of(one: Callable[[str], T]) -> Callable[[str], list[T]]:
+    """Return the type of an argument that is a list, with commas. `one`: type of its parts."""
+    return lambda text: [one(part) for part in text.split(",")]
 
 
 def some_of(known: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
@@ -68,31 +86,34 @@ def require(modules: Iterable[str]) -> None:
         raise CommandError(f"packages are missing: pip install {' '.join(missing)}", EXIT_USAGE)
 
 
-def check_output(option: str, path: Path) -> None:
-    """Raise `CommandError` if the file that an option names cannot be written. Leaves none."""
+@contextmanager
+def _trying(option: str, path: Path) -> Iterator[None]:
     try:
-        is_new = not path.exists()
-        path.open("ab").close()
-        if is_new:
-            path.unlink()
+        yield
     except OSError as error:
         raise CommandError(
             f"{option} {path} cannot be written ({error.strerror}): choose another path"
         ) from error
 
 
+def check_output(option: str, path: Path) -> None:
+    """Raise `CommandError` if the file that an option names cannot be written. Leaves none."""
+    with _trying(option, path):
+        is_new = not path.exists()
+        path.open("ab").close()
+        if is_new:
+            path.unlink()
+
+
 def check_folder(option: str, folder: Path) -> None:
     """Make the folder that an option names; raise `CommandError` if that cannot be done."""
-    try:
+    with _trying(option, folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CommandError(
-            f"{option} {folder} cannot be made ({error.strerror}): choose another folder"
-        ) from error
 
 
 def check_figure(option: str, path: Path) -> None:
     """Raise `CommandError` also if no figure can be drawn in the format of the suffix."""
+    require(["matplotlib"])
     from matplotlib.figure import Figure
 
     check_output(option, path)
@@ -108,35 +129,35 @@ def check_figure(option: str, path: Path) -> None:
         ) from error
 
 
-def add_output(parser: argparse.ArgumentParser, drawn: str) -> None:
-    """Add ``--json`` and ``--plot``, which draws what `drawn` names."""
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument(
-        "--plot",
-        type=Path,
-        metavar="PATH",
-        help=f"draw {drawn} as well; the suffix decides the format",
-    )
+def columns(
+    lines: Sequence[Sequence[str]], align: Callable[[str, int], str] = str.rjust, gap: int = 3
+) -> str:
+    """Return lines of cells as a table of aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join((" " * gap).join(map(align, line, widths)).rstrip() for line in lines)
 
 
-def check_arguments(arguments: argparse.Namespace) -> None:
-    """Raise `CommandError` if `show` would fail for these arguments of `add_output`."""
-    if arguments.plot is not None:
-        require(["matplotlib"])
-        check_figure("--plot", arguments.plot)
+def add_output(parser: argparse.ArgumentParser, drawn: str = "") -> None:
+    """Add the options of `show`: ``--json``, and ``--plot`` if there is something to be drawn."""
+    shown = "a table" if drawn else "text"
+    parser.add_argument("--json", action="store_true", help=f"print JSON instead of {shown}")
+    if drawn:
+        drawing = f"draw {drawn} as well; the suffix decides the format"
+        parser.add_argument("--plot", type=Path, metavar="PATH", help=drawing)
 
 
 def show(
     arguments: argparse.Namespace,
     document: dict[str, Any],
-    print_table: Callable[[], None],
-    write_figure: Callable[[Path], None],
+    text: str,
+    draw: Callable[[Figure], None] | None = None,
 ) -> None:
-    """Print JSON or a table, and draw the figure, as the arguments of `add_output` say."""
-    if arguments.json:
-        print(json.dumps(document, indent=2))
-    else:
-        print_table()
-    if arguments.plot is not None:
-        write_figure(arguments.plot)
+    """Print JSON or text, and draw the figure, as the options of `add_output` say."""
+    print(json.dumps(document, indent=2) if arguments.json else text)
+    if draw is not None and arguments.plot is not None:
+        from matplotlib.figure import Figure
+
+        figure = Figure(layout="constrained")
+        draw(figure)
+        figure.savefig(arguments.plot, dpi=150)
         print(f"Figure: {arguments.plot}", file=sys.stderr)

@@ -14,6 +14,7 @@ from pyecho.tools import info
 from pyecho.tools.advise import command as advise
 from pyecho.tools.arguments import EXIT_FAILED, CommandError
 
+_COMMANDS = {"demo": demo, "bench": bench, "advise": advise, "info": info}
 _EXIT_INTERRUPTED = 130
 
 
@@ -27,8 +28,11 @@ def build_parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(
         title="commands", metavar="COMMAND", dest="command", required=True
     )
-    for command in (demo, bench, advise, info):
-        command.add_parser(subparsers)
+    for name, command in _COMMANDS.items():
+        one = subparsers.add_parser(name, help=command.SUMMARY)
+        one.description, one.epilog = command.DESCRIPTION, command.EPILOG
+        one.formatter_class = argparse.RawDescriptionHelpFormatter
+        command.add_arguments(one)
     return parser
 
 
@@ -36,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line (by default that of the process) and return the exit status."""
     arguments = build_parser().parse_args(argv)
     try:
-        status: int = arguments.run(arguments)
+        status: int = _COMMANDS[arguments.command].run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of the output, such as head, is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit

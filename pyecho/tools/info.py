@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
-import json
 import platform
 import re
 import resource
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +14,32 @@ import numpy as np
 
 from pyecho import _core, cuda
 from pyecho.config import available_cores
+from pyecho.tools.arguments import add_output, columns, show
+
+SUMMARY = "show the build, and what this machine offers to it"
+DESCRIPTION = f"{SUMMARY.capitalize()}."
+EPILOG = ""
 
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _CPU_LIST = Path("/proc/cpuinfo")
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the command line."""
-    text = "show the build, and what this machine offers to it"
-    parser = subparsers.add_parser("info", help=text, description=f"{text.capitalize()}.")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    parser.set_defaults(run=_run)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    add_output(parser)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
     facts = collect() | collect_cuda()
-    print(json.dumps(facts, indent=2) if arguments.json else as_text(facts))
+    show(arguments, facts, as_text(facts))
     return 0
 
 
 def collect() -> dict[str, Any]:
     """Gather the facts, as plain JSON types; None where the system does not tell."""
     build = _core.build_info()
+    torch = next(iter(metadata.distributions(name="torch")), None)  # not imported: that is slow
     memlock, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)  # how much memory may be pinned
     return {
         "pyecho": build["version"],
@@ -44,7 +47,7 @@ def collect() -> dict[str, Any]:
         "compiler": build["compiler"],
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "numpy": np.__version__,
-        "torch": _installed("torch"),
+        "torch": torch and torch.version,
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": found_in(_CPU_LIST, r"^model name\s*:\s*(.+)$"),
         "cores": available_cores(),
@@ -80,8 +83,7 @@ def as_text(facts: dict[str, Any]) -> str:
     }
     if facts["cuda_devices"]:
         lines["devices"] = ", ".join(facts["cuda_devices"])
-    width = max(map(len, lines))
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in lines.items())
+    return columns(list(lines.items()), str.ljust, gap=2)
 
 
 def found_in(path: Path, pattern: str) -> str | None:
@@ -91,11 +93,3 @@ def found_in(path: Path, pattern: str) -> str | None:
     except OSError:
         return None
     return match.group(1) if match else None
-
-
-def _installed(distribution: str) -> str | None:
-    """Return the version of an installed package without the cost of importing it."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None

@@ -106,14 +106,8 @@ class WorthEstimate:
 
         R is the time of a fresh item over that of a use, such as ``loader.stats().ratio``. Up to R
         a use costs no time, so the most learning is the highest E(e). Of factors that do as well
-        the least is the best; `EchoLoader.advise` proposes the same.
-
-        Raises
-        ------
-        ConfigError
-            If `ratio` is not above 0.
-        EchoError
-            If the worth is not known.
+        the least is the best; `EchoLoader.advise` proposes the same. Raises `ConfigError` if R is
+        not above 0, and `EchoError` if the worth is not known.
         """
         given, ratio = ratio, as_float(ratio)
         if not ratio > 0:

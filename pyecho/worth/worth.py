@@ -71,12 +71,8 @@ class Worth:
             One for each example, shape (B,), any float dtype: an array, a list, a tensor of PyTorch
             on any device, or an array of JAX. Those that are not finite are left out.
         info
-            The batch's, from a loader made with `with_info=True`.
-
-        Raises
-        ------
-        ConfigError
-            If there is not one loss for each example, or `info` is something else.
+            The batch's, from a loader made with `with_info=True`. Something else, or another number
+            of losses, is a `ConfigError`.
         """
         if not isinstance(info, EchoInfo):
             raise ConfigError(
@@ -101,10 +97,7 @@ class Worth:
                 f"{uses.shape}, got {type(losses).__name__} of shape {shape}; {remedy}"
             )
         self._pending.append(Pending(arrival, uses, items))
-        while self._pending and (
-            len(self._pending) > MOST_PENDING or self._pending[0].losses.ready()
-        ):
-            self._count_oldest()
+        self._count(MOST_PENDING)
 
     def validation(self, loss: float) -> None:
         """Take a validation loss, of the same examples each time. All ranks give the same.
@@ -120,13 +113,13 @@ class Worth:
                 f"Worth.validation needs a number, the mean loss, got {type(loss).__name__} "
                 f"({error})"
             ) from error
-        self._count_all()
+        self._count()
         self._record.validate(value)
         self._estimate = None
 
     def estimate(self) -> WorthEstimate:
         """Return what is known so far; the same object until more was observed. Takes 30 ms."""
-        self._count_all()
+        self._count()
         if self._estimate is None:
             with np.errstate(all="ignore"):  # of numbers that only a damaged state has
                 self._estimate = _estimate_of(self._record)
@@ -139,8 +132,8 @@ class Worth:
                 f"Worth.merge needs another Worth, got {type(other).__name__}; have a new Worth "
                 "load_state_dict() a state, and merge that"
             )
-        self._count_all()
-        other._count_all()
+        self._count()
+        other._count()
         self._record.merge(other._record)
         self._estimate = None
 
@@ -155,7 +148,7 @@ class Worth:
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that was observed: numbers and lists of them, independent of this object."""
-        self._count_all()
+        self._count()
         return self._record.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -171,25 +164,22 @@ class Worth:
         """Show how much was observed."""
         return f"pyecho.Worth({self.batches:,} batches)"
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Pickle the state."""
-        return self.state_dict()
+    __getstate__ = state_dict
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take it again."""
         self.__init__()  # type: ignore[misc]
         self.load_state_dict(state)
 
-    def _count_oldest(self) -> None:
-        oldest = self._pending[0]
-        losses = np.asarray(oldest.losses.read(), np.float64)  # Ctrl-C while it waits keeps it
-        self._pending.popleft()
-        self._record.add(losses, oldest.uses, oldest.items)
-        self._estimate = None
-
-    def _count_all(self) -> None:
-        while self._pending:
-            self._count_oldest()
+    def _count(self, most_pending: int = 0) -> None:
+        """Count losses that have come, and wait for the oldest if there are more on their way."""
+        pending = self._pending
+        while pending and (len(pending) > most_pending or pending[0].losses.ready()):
+            oldest = pending[0]
+            losses = np.asarray(oldest.losses.read(), np.float64)  # Ctrl-C while it waits keeps it
+            pending.popleft()
+            self._record.add(losses, oldest.uses, oldest.items)
+            self._estimate = None
 
 
 def _estimate_of(record: Record) -> WorthEstimate:

@@ -17,7 +17,7 @@ from waiting import wait_until
 
 import pyecho
 from pyecho.tools.advise import measure
-from pyecho.tools.advise.times import FACTORS
+from pyecho.tools.advise.model import FACTORS
 
 
 def paused(seconds):

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from pyecho.tools.advise.model import advice_on
-from pyecho.tools.advise.remedies import Facts
-from pyecho.tools.advise.times import Times
+from pyecho.tools.advise.model import Facts, Times
+from pyecho.tools.advise.remedies import advice_on
 
 FAST = {"upstream": 60e-3, "downstream": 10e-3, "cycle": 10e-3}
 FEW = {"items": 1000, "item_bytes": 1e6, "memory_bytes": 2 * 10**9}
@@ -64,6 +63,7 @@ def test_limit_and_the_first_remedy(factor, changes, limit, action, gain, full):
     assert (advice.limit, advice.full_factor) == (limit, full and pytest.approx(full))
     assert advice.remedies[0].action.startswith(action)
     assert advice.remedies[0].gain == pytest.approx(gain, rel=1e-3)
+    assert str(advice).startswith("A batch takes t_up = ")
     assert f"the limit is the {limit}" in str(advice)
     assert str(advice.remedies[0]) in str(advice)
     assert json.loads(json.dumps(advice.as_json()))["remedies"][0]["action"].startswith(action)

@@ -12,7 +12,7 @@ from trace_format import Trace
 from pyecho.demo import command
 from pyecho.tools.cli import main
 
-PACKAGES = ("torch", "sklearn", "PIL", "rich", "matplotlib")
+PACKAGES = ("torch", "sklearn", "PIL", "matplotlib", "tqdm")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_missing_packages_are_one_line_that_says_what_to_install(capsys, monkeyp
     assert main(["demo"]) == 2
     captured = capsys.readouterr()
     packages = captured.err.partition("pip install ")[2].split()
-    assert packages == ["torch", "scikit-learn", "pillow", "rich", "matplotlib"]
+    assert packages == ["torch", "scikit-learn", "pillow", "matplotlib", "tqdm"]
     assert (captured.out, captured.err.count("\n")) == ("", 1)
 
 

@@ -33,7 +33,7 @@ def test_json_holds_the_same_facts(capsys):
 def test_only_numpy_is_needed(tmp_path):
     code = (
         "import sys\n"
-        "for name in ('torch', 'sklearn', 'PIL', 'rich', 'matplotlib'):\n"
+        "for name in ('torch', 'sklearn', 'PIL', 'matplotlib', 'tqdm'):\n"
         "    sys.modules[name] = None\n"
         "from pyecho.tools.cli import main\n"
         "sys.exit(main(['info']))\n"

@@ -1,4 +1,4 @@
-"""The server and its client: every image once a pass, in a seeded order, over a limited line."""
+"""The server and its client: every image once a pass, over a limited line."""
 
 import socket
 import subprocess
@@ -10,9 +10,10 @@ import pytest
 
 pytest.importorskip("PIL")
 
+from pyecho import EchoLoader
 from pyecho.demo.images import decode, read_folder
 from pyecho.demo.server import Line
-from pyecho.demo.source import RemoteImages, ServerProcess
+from pyecho.demo.source import READ, RemoteImages, ServerProcess
 from pyecho.tools.arguments import CommandError
 
 
@@ -29,43 +30,20 @@ def server(images):
 
 
 @pytest.fixture
-def open_source(images, server):
-    sources = []
-
-    def open_source(seed=0, **options):
-        source = RemoteImages(
-            server.port, images.root, images.train, images.shape, seed=seed, **options
-        )
-        sources.append(source)
-        return source
-
-    yield open_source
-    for source in sources:
-        source.close()
+def source(images, server):
+    with closing(RemoteImages(server.port, images.root, images.train, images.shape)) as source:
+        yield source
 
 
 def contents(examples):
     return [(example["image"].tobytes(), example["label"]) for example in examples]
 
 
-def test_passes_deliver_every_image_once_in_an_order_of_their_own(images, open_source):
-    source = open_source()
+def test_threads_of_a_loader_deliver_every_image_once(images, source):
     expected = [(decode(i.path, images.shape).tobytes(), i.label) for i in images.train]
-    assert len(source) == len(expected)
-    first, second = contents(source), contents(source)
-    assert sorted(first) == sorted(second) == sorted(expected)
-    assert first != second
-
-
-def test_order_depends_on_the_seed_only(open_source):
-    few = open_source(seed=3, threads=1, look_ahead=1)
-    many = open_source(seed=3, threads=6, look_ahead=500)
-    first = contents(few)
-    assert contents(many) == first
-    next(iter(many))  # a pass that is abandoned counts
-    contents(few)
-    assert contents(few) == contents(many)
-    assert contents(open_source(seed=4)) != first
+    assert contents(map(source.__getitem__, range(len(source)))) == expected
+    with EchoLoader(source, 1, **READ) as loader:
+        assert sorted(contents(loader)) == sorted(expected)
 
 
 def test_messages_wait_for_the_bandwidth_one_after_the_other_and_idle_time_is_lost():
@@ -76,20 +54,22 @@ def test_messages_wait_for_the_bandwidth_one_after_the_other_and_idle_time_is_lo
     assert waits == pytest.approx([0.1, 0.2, 0.1])
 
 
-def test_images_take_as_long_as_the_bandwidth_says(images, open_source, server):
+def test_images_take_as_long_as_the_bandwidth_says(images, source, server):
     sizes = sum(image.path.stat().st_size for image in images.train)
     server.set_bandwidth(sizes / 0.5)
-    began = time.perf_counter()
-    assert len(contents(open_source(look_ahead=4))) == len(images.train)
-    assert time.perf_counter() - began >= 0.49
+    with EchoLoader(source, 1, **READ) as loader:
+        began = time.perf_counter()
+        assert len(list(loader)) == len(images.train)
+        assert time.perf_counter() - began >= 0.49
 
 
-def test_server_that_dies_is_reported(open_source, server):
-    examples = iter(open_source(look_ahead=4))
-    next(examples)
-    server._process.kill()
-    with pytest.raises(CommandError, match="image server stopped answering"):
-        list(examples)
+def test_server_that_dies_is_reported(source, server):
+    with EchoLoader(source, 1, **READ) as loader:
+        examples = iter(loader)
+        next(examples)
+        server._process.kill()
+        with pytest.raises(CommandError, match="image server stopped answering"):
+            list(examples)
     with pytest.raises(CommandError, match="image server stopped with exit code -9"):
         server.set_bandwidth(1.0)
 
@@ -102,11 +82,11 @@ def test_server_that_dies_is_reported(open_source, server):
     ],
     ids=["vanished", "no image"],
 )
-def test_image_that_cannot_be_had_is_reported(images, open_source, change, problem):
+def test_image_that_cannot_be_had_is_reported(images, source, change, problem):
     for image in images.train:
         change(image.path)
     with pytest.raises(CommandError, match=problem):
-        list(open_source())
+        source[0]
 
 
 def is_over(client):

@@ -9,8 +9,7 @@ import torch
 from learners import arrays_of, info_of, observed
 
 import pyecho
-from pyecho.tools.advise.remedies import Facts
-from pyecho.tools.advise.times import Times
+from pyecho.tools.advise.model import Facts, Times
 from pyecho.worth.estimate import MOST_FACTOR
 
 

@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyecho.loader import EchoLoader
 from pyecho.source.arrays import columns_of
@@ -17,8 +17,12 @@ from pyecho.tools.advise.measure import Pipeline, measured_advice
 from pyecho.tools.advise.model import Advice
 from pyecho.tools.arguments import CommandError
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _BAR = 24
-_DESCRIPTION = """\
+SUMMARY = "measure a pipeline of yours, and find the echo factor for it"
+DESCRIPTION = """\
 Measure a pipeline and show what it does at each echo factor, what limits it, and
 what to change: to echo more or less, to keep the examples in memory, to use more
 workers, or nothing. Each line has the measurement that decides it.
@@ -28,55 +32,34 @@ an EchoLoader, or a source to be echoed by batches, or either of them with a ste
 function: (loader, step). step(batch) is a training step; it should wait for its
 device (torch.cuda.synchronize()), or its time is not seen.
 """
-_EPILOG = """\
+EPILOG = """\
 exit status: 0, or 1 if something went wrong, 2 if the arguments are wrong or a
 package is missing.
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the command line."""
-    parser = subparsers.add_parser(
-        "advise",
-        help="measure a pipeline of yours, and find the echo factor for it",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "target", type=_target, metavar="FILE.py:FUNCTION", help="what makes the pipeline"
-    )
-    parser.add_argument(
-        "--steps",
-        type=shared.positive_int,
-        default=100,
-        metavar="N",
-        help="batches of each run, and of the predicted seconds (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--epochs",
-        type=shared.positive_int,
-        metavar="N",
-        help="passes of the training; some changes pay from the second one on (default: many)",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    add = parser.add_argument
+    add("target", type=_target, metavar="FILE.py:FUNCTION", help="what makes the pipeline")
+    steps = "batches of each run, and of the predicted seconds (default: %(default)s)"
+    add("--steps", type=shared.positive_int, default=100, metavar="N", help=steps)
+    epochs = "passes of the training; some changes pay from the second one on (default: many)"
+    add("--epochs", type=shared.positive_int, metavar="N", help=epochs)
     shared.add_output(parser, "the prediction")
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    shared.check_arguments(arguments)
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    if arguments.plot is not None:
+        shared.check_figure("--plot", arguments.plot)
     try:
         make = _function(*arguments.target)
         advice = measured_advice(lambda: _pipeline(make()), arguments.steps, arguments.epochs)
     except OSError:  # of the user's code, like any other error of it
         traceback.print_exc()
         return shared.EXIT_FAILED
-    shared.show(
-        arguments,
-        advice.as_json(),
-        lambda: _print_table(advice),
-        lambda path: _write_figure(advice, path),
-    )
+    shared.show(arguments, advice.as_json(), _table(advice), lambda figure: _draw(figure, advice))
     return 0
 
 
@@ -118,26 +101,22 @@ def _pipeline(returned: Any) -> Pipeline:
     return source if isinstance(source, EchoLoader) else EchoLoader(source, 1), step
 
 
-def _print_table(advice: Advice) -> None:
-    """Print the prediction for each factor, with a bar for the accelerator's busy share."""
-    total = f"{advice.steps:,} steps"
-    print(f"e   steps/s   {total}   idle   accelerator")
+def _table(advice: Advice) -> str:
+    """Return the prediction for each factor, with a bar for the accelerator's busy share."""
+    lines = [("e", "steps/s", f"{advice.steps:,} steps", "idle", f"{'accelerator':<{_BAR}}")]
     for at in advice.predictions:
-        seconds = f"{at.seconds:,.1f} s"
-        idle, bar = "-", ""
+        idle, bar = "-", " " * _BAR
         if at.idle_share is not None:
             busy = round(_BAR * at.busy_share)
             idle, bar = f"{at.idle_share:.0%}", "█" * busy + "░" * (_BAR - busy)
-        numbers = f"{at.factor}{at.steps_per_second:10,.1f}{seconds:>{len(total) + 3}}{idle:>7}"
-        print(f"{numbers}   {bar}".rstrip())
-    print(f"\n{advice}")
+        speed, seconds = f"{at.steps_per_second:,.1f}", f"{at.seconds:,.1f} s"
+        lines.append((f"{at.factor}", speed, seconds, idle, bar))
+    return f"{shared.columns(lines)}\n\n{advice}"
 
 
-def _write_figure(advice: Advice, path: Path) -> None:
+def _draw(figure: Figure, advice: Advice) -> None:
     """Draw the steps per second at each factor, with the busy share of the accelerator."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4), layout="constrained")
+    figure.set_size_inches(7, 4)
     axes = figure.subplots()
     factors = [f"{at.factor:g}" for at in advice.predictions]
     axes.bar(factors, [at.steps_per_second for at in advice.predictions], color="#f3d9d5")
@@ -149,4 +128,3 @@ def _write_figure(advice: Advice, path: Path) -> None:
         axes.legend()
     axes.set_xlabel("echo factor e")
     axes.set_ylabel("steps per second")
-    figure.savefig(path, dpi=150)

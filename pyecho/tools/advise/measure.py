@@ -13,26 +13,28 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pyecho._core import Closed, ConfigError, EchoError
-from pyecho.config import available_cores
+from pyecho.config import Config, available_cores
 from pyecho.run.host import size_of
-from pyecho.run.trace import Trace
-from pyecho.tools.advise.model import Advice, advice_on
-from pyecho.tools.advise.remedies import Facts
-from pyecho.tools.advise.times import FACTORS, SLACK, Times
+from pyecho.run.trace import Event, Trace
+from pyecho.tools.advise.model import FACTORS, SLACK, Advice, Facts, Times
+from pyecho.tools.advise.remedies import advice_on
 from pyecho.tools.info import found_in
 from pyecho.worth import Worth
 from pyecho.worth.estimate import MOST_FACTOR
 
 if TYPE_CHECKING:
-    from pyecho.loader import EchoLoader
+    from pyecho.run.run import Run
+    from pyecho.source import Source
+    from pyecho.stats import EchoStats
 
 FEWEST = 8
 """Batches without which nothing is measured."""
@@ -40,12 +42,25 @@ FEWEST = 8
 WORKERS_SECONDS = 20.0
 """Time that workers have to begin, beside four times that of the run without them."""
 
+
+class Loader(Iterable[Any], Protocol):
+    """The members of a loader that are used here. A loader hands itself over for advice."""
+
+    _config: Config
+    _source: Source
+    _run: Run
+
+    def _variant(self, source: Any = None, **changes: Any) -> Loader: ...
+
+    def stats(self) -> EchoStats:
+        """Return counts and times."""
+
+    def close(self) -> None:
+        """End its threads."""
+
+
 Step = Callable[[Any], object]
-Pipeline = tuple["EchoLoader", Step | None]
-
-
-class Unmeasured(Exception):
-    """Why there are no times of a source with workers."""
+Pipeline = tuple[Loader, Step | None]
 
 
 def measured_advice(
@@ -59,13 +74,6 @@ def measured_advice(
     Each run asks for its loader, and first takes some batches that do not count, until the source
     works as it does later on. Predictions hold in the middle of an epoch, while the pool is full. A
     source that is slower than the rest runs freely with one and with two workers too.
-
-    Raises
-    ------
-    ConfigError
-        If `worth` is something else.
-    EchoError
-        If the source ends too soon, or while a trace is being recorded.
     """
     loader, _ = pipeline()
     config = loader._config
@@ -74,7 +82,7 @@ def measured_advice(
     known: tuple[float, ...] = ()
     if worth is not None and (estimate := worth.estimate()).identified:
         known = tuple(map(estimate.effective, range(1, MOST_FACTOR + 1)))
-    with nullcontext() if worth is None else worth._aside():  # the step may observe
+    with (worth or Worth())._aside():  # the step may observe
         began, used = time.perf_counter(), _processor_seconds()
         free = _free_run(loader, steps)
         took = time.perf_counter() - began
@@ -99,9 +107,7 @@ def _processor_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def _with_source(
-    facts: Facts, loader: EchoLoader, upstream: float, steps: int, took: float
-) -> Facts:
+def _with_source(facts: Facts, loader: Loader, upstream: float, steps: int, took: float) -> Facts:
     """Add what decides how a slow source can be made faster."""
     source = loader._source
     few, limit = max(FEWEST, steps // 2), WORKERS_SECONDS + 4 * took
@@ -110,7 +116,7 @@ def _with_source(
         workers = times_of_workers(
             loader, upstream, lambda variant: _free_run(variant, few, limit).upstream
         )
-    except Unmeasured as error:
+    except EchoError as error:
         unmeasured = str(error)
     return replace(
         facts,
@@ -147,19 +153,20 @@ class FreeRun(NamedTuple):
     """Bytes of an item; None if a `collate_fn` hides them."""
 
 
-def _free_run(given: EchoLoader, steps: int, limit: float = threading.TIMEOUT_MAX) -> FreeRun:
+def _free_run(given: Loader, steps: int, limit: float = threading.TIMEOUT_MAX) -> FreeRun:
     """Drop each use at once, and augment nothing. Raises `Closed` after `limit` seconds."""
     collate = None if given._config.collate_fn is None else len
     fresh, seconds, size = [], [], None
-    loader = given._variant(factor=1, augment=None, augment_example=None, collate_fn=collate)
+    batches = steps + steps // 4 + 1
+    loader = _endless(
+        given, batches, factor=1, augment=None, augment_example=None, collate_fn=collate
+    )
     timer = threading.Timer(limit, loader.close)
     timer.daemon = True
     with closing(loader):
         timer.start()
         try:
-            rows = loader._config.batch_size or 1
-            batches = steps + steps // 4 + 1
-            for _, batch in _batches(loader, batches):
+            for batch in loader:
                 seconds.append(time.perf_counter())
                 fresh.append(loader.stats().fresh)
                 if len(fresh) == 1 and collate is None:
@@ -168,7 +175,8 @@ def _free_run(given: EchoLoader, steps: int, limit: float = threading.TIMEOUT_MA
             stats = loader.stats()
         finally:
             timer.cancel()
-    source, capacity = loader._source, loader._config.capacity
+    _refuse_few(len(fresh))
+    source, rows, capacity = loader._source, loader._config.batch_size or 1, loader._config.capacity
     if source.one_shot and stats.read - stats.fresh < capacity - rows:
         raise EchoError(  # what came last were the items of the pool, at the speed of memory
             f"the source ({type(source.object).__name__}) ended after {stats.read} items, and its "
@@ -183,24 +191,22 @@ def _free_run(given: EchoLoader, steps: int, limit: float = threading.TIMEOUT_MA
     return FreeRun(upstream, None if size is None else size / rows)
 
 
-def _full_run(given: EchoLoader, step: Step | None, steps: int, upstream: float) -> Times:
+def _full_run(given: Loader, step: Step | None, steps: int, upstream: float) -> Times:
     """Measure the other parts, where the source is the limit only if R is larger than 8."""
-    cycles, busy = [], []
-    with Trace() as recording, closing(given._variant(factor=FACTORS[-1])) as loader:
-        config = loader._config
-        # The feeder rests until the uses that the pool began with are spent.
-        in_pool = math.ceil(config.most_uses * config.capacity / (config.batch_size or 1))
-        warm_up = steps // 4 + min(in_pool, 2 * steps)
-        last = None
-        for number, batch in _batches(loader, warm_up + steps + 1):
-            received = time.perf_counter()
+    received, busy, config = [], [], given._config
+    # The feeder rests until the uses that the pool began with are spent.
+    in_pool = math.ceil(FACTORS[-1] * config.capacity / (config.batch_size or 1))
+    warm_up = steps // 4 + min(in_pool, 2 * steps)
+    loader = _endless(given, warm_up + steps + 1, factor=FACTORS[-1])
+    with Trace() as recording, closing(loader):
+        for batch in loader:
+            received.append(time.perf_counter())
             if step is not None:
                 step(batch)
             del batch
-            busy.append(time.perf_counter() - received)
-            if number > 0 and last is not None:  # not the first of an epoch: the pool fills
-                cycles.append(received - last)
-            last = received
+            busy.append(time.perf_counter() - received[-1])
+    _refuse_few(len(busy))
+    cycles = [after - before for before, after in pairwise(received)]
     names = ("augment", "gather", "upload")
     augment, gather, upload = (Spans.of(recording.found, name) for name in names)
     begin = min(warm_up, len(cycles) // 2)  # the source may have ended sooner
@@ -236,31 +242,23 @@ class Spans(NamedTuple):
     @classmethod
     def of(cls, recording: dict[str, Any], name: str) -> Spans:
         """Sum up the spans with this name."""
-        spans = [event for event in recording["events"] if event[0] == name]
-        nanoseconds = sum(end_ns - begin_ns for _, _, begin_ns, end_ns, _ in spans)
-        items = sum(items for *_, items in spans)
-        names = recording["threads"]
-        threads = {thread for _, thread, *_ in spans if names[thread] == "pyecho-gather"}
-        return cls(len(spans), 1e-9 * nanoseconds, items, len(threads))
+        spans = [event for event in map(Event._make, recording["events"]) if event.name == name]
+        seconds = 1e-9 * sum(span.nanoseconds for span in spans)
+        names = [recording["threads"][thread] for thread in {span.thread for span in spans}]
+        threads = names.count("pyecho-gather")
+        return cls(len(spans), seconds, sum(span.items for span in spans), threads)
 
 
-def _batches(loader: EchoLoader, most: int) -> Iterator[tuple[int, Any]]:
-    """Yield so many batches, in as many epochs as it takes, each with its number in its epoch."""
-    got = 0
-    while True:
-        before = got
-        for number, batch in enumerate(loader):
-            got += 1
-            yield number, batch
-            del batch
-            if got == most:
-                return
-        if got == before or loader._source.one_shot:
-            break
-    if got < FEWEST:
+def _endless(given: Loader, batches: int, **changes: Any) -> Loader:
+    """Return a loader that has so many batches, of as many passes as it takes."""
+    return given._variant(epochs=None, steps_per_epoch=batches, **changes)
+
+
+def _refuse_few(batches: int) -> None:
+    if batches < FEWEST:
         raise EchoError(
-            f"the source ended after {got} batches, and advise() needs at least {FEWEST}; pass a "
-            "longer one, or one that can be iterated again"
+            f"the source ended after {batches} batches, and advise() needs at least {FEWEST}; pass "
+            "a longer one, or one that can be iterated again"
         )
 
 
@@ -268,12 +266,12 @@ def _batches(loader: EchoLoader, most: int) -> Iterator[tuple[int, Any]]:
 
 
 def times_of_workers(
-    given: EchoLoader, upstream: float, run: Callable[[EchoLoader], float]
+    given: Loader, upstream: float, run: Callable[[Loader], float]
 ) -> dict[int, float]:
     """Return the source's seconds for a batch with one and two workers.
 
     With w workers already: with w, which is known (`upstream`), and 2 w. `run` measures a loader,
-    and raises `Closed` if that takes too long. Raises `Unmeasured` if the source fails in workers,
+    and raises `Closed` if that takes too long. Raises `EchoError` if the source fails in workers,
     or is too slow there.
     """
     source = given._source.object
@@ -287,12 +285,12 @@ def times_of_workers(
         for worker in {*multiprocessing.active_children()} - others:
             worker.kill()  # it may hang
             worker.join()
+        if not isinstance(error, Exception):
+            raise
+        why = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
         if isinstance(error, Closed):
-            raise Unmeasured(f"{count} of them took too long") from None
-        if isinstance(error, Exception):
-            why = str(error).partition("\n")[0].rstrip(".")
-            raise Unmeasured(why or type(error).__name__) from error
-        raise
+            why = f"{count} of them took too long"
+        raise EchoError(why) from error
     return times
 
 
@@ -302,7 +300,7 @@ def _is_data_loader(source: Any) -> bool:
     return data is not None and type(source) is data.DataLoader
 
 
-def _with_workers(given: EchoLoader, count: int) -> EchoLoader:
+def _with_workers(given: Loader, count: int) -> Loader:
     """Return a loader of the same source and options, with so many workers of pyecho or PyTorch.
 
     Raises `ConfigError` if the source has no items by index.
