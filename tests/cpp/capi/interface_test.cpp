@@ -91,19 +91,6 @@ TEST(Interface, WaitsEndAtTheirTimeAndAtAStop) {
   EXPECT_EQ(pyecho_acquire(buffer, &batch, PYECHO_FOREVER), PYECHO_CLOSED);
 }
 
-TEST(Interface, ABatchKeepsTheBufferAlive) {
-  const pyecho_config config = config_of(1, 1, 1);
-  pyecho_buffer* buffer = nullptr;
-  ASSERT_EQ(pyecho_create(&config, &buffer), PYECHO_OK);
-  put(buffer, 7);
-  pyecho_batch batch = PYECHO_BATCH_INIT;
-  ASSERT_EQ(pyecho_acquire(buffer, &batch, PYECHO_FOREVER), PYECHO_OK);
-  pyecho_release(buffer);
-  EXPECT_EQ(*reinterpret_cast<std::int64_t*>(batch.data), 7);
-  EXPECT_EQ(pyecho_release_batch(buffer, &batch), PYECHO_OK);
-  EXPECT_EQ(batch.id, 0U);
-}
-
 // Takes what there is; returns the flags of the end that follows.
 std::uint32_t next_end(pyecho_buffer* buffer, std::size_t& batches) {
   pyecho_batch batch = PYECHO_BATCH_INIT;
@@ -147,28 +134,6 @@ TEST(Interface, AnEndTellsWhetherItIsThatOfAPassOrOfAnEmptyOneOrTheLast) {
 }
 
 // ---------------------------------------------------------------- growth
-
-// A program of today with structs that a later library knows more of: it writes only what the program knows.
-TEST(Growth, AnEarlierProgramRuns) {
-  const Held buffer(config_of());
-  struct {
-    pyecho_stats stats = PYECHO_STATS_INIT;
-    std::uint64_t behind = 0xABCD;
-  } shorter;
-  shorter.stats.struct_bytes = offsetof(pyecho_stats, batches);
-  shorter.stats.batches = 77;
-  ASSERT_EQ(pyecho_get_stats(buffer, &shorter.stats), PYECHO_OK);
-  EXPECT_EQ(shorter.stats.batches, 77U);
-  EXPECT_EQ(shorter.behind, 0xABCDU);
-
-  pyecho_config config = config_of();
-  config.struct_bytes = offsetof(pyecho_config, shuffle_buffer);  // what follows has its default
-  config.max_bytes = 1;
-  const Held other(config);
-  pyecho_layout layout = PYECHO_LAYOUT_INIT;
-  EXPECT_EQ(pyecho_get_layout(other, &layout), PYECHO_OK);
-  EXPECT_EQ(layout.batch_size, 4U);
-}
 
 // A program of tomorrow, with longer structs, and leaves that are further apart.
 TEST(Growth, ALaterProgramRuns) {
