@@ -184,22 +184,6 @@ def test_augment_must_not_return_none():
         list(loader_of([1], augment=lambda batch, rng: None))
 
 
-def test_collate_fn_comes_before_augment_and_both_leave_the_info_alone():
-    source = [{"text": "a" * n, "label": n} for n in range(1, 9)]
-
-    def collate(examples):
-        return {"length": [len(example["text"]) for example in examples]}
-
-    def augment(batch, rng):
-        return {"doubled": [2 * length for length in batch["length"]]}
-
-    loader = pyecho.EchoLoader(
-        source, 2, batch_size=4, collate_fn=collate, augment=augment, with_info=True
-    )
-    for batch, info in loader:
-        assert batch == {"doubled": [2 * (n + 1) for n in info.source_index.tolist()]}
-
-
 @pytest.mark.parametrize("kind", ["array", "tensor", "pair", "dataset"])
 def test_collate_fn_of_torch_makes_batches_of_whatever_the_source_is(kind):
     x, y = np.arange(60.0, dtype=np.float32).reshape(20, 3), torch.arange(20)

@@ -93,13 +93,6 @@ def test_any_number_of_ranks_draws_alike(size):
     assert of_world(size) == of_world(1)
 
 
-def test_adaptive_factor_replays_with_the_same_rows():
-    loader = loader_of(factor=pyecho.Adaptive(max=4), threads=2)
-    wanted = rows_of(loader)
-    log = loader.stats().log
-    assert same(rows_of(loader_of(factor=pyecho.Adaptive(max=4, replay=log))), wanted)
-
-
 def test_leaves_in_one_key_share_their_draws():
     rng = np.random.default_rng(0)
     volumes = rng.integers(0, 1000, (10, 8, 9, 7), np.int16)
@@ -169,13 +162,6 @@ def test_wrong_places_of_operations_say_what_to_do():
     strings = [{"image": "a.png", "x": np.zeros(2)}] * 3
     with pytest.raises(pyecho.ConfigError, match="by reference"):
         next(iter(pyecho.EchoLoader(strings, 2, batch_size=2, ops={"image": [ops.ToCHW()]})))
-
-
-def test_state_of_other_operations_is_refused():
-    loader = loader_of()
-    next(iter(loader))
-    with pytest.raises(pyecho.CheckpointError, match="ops"):
-        loader_of(operations=PIPELINE[:2]).load_state_dict(loader.state_dict())
 
 
 FLIP = [ops.RandomFlip(0)]

@@ -56,31 +56,6 @@ def epochs(loader, count=3):
     return [[plain(each) for each in loader] for _ in range(count)]
 
 
-@pytest.mark.parametrize("begun", [0, 2])
-@pytest.mark.parametrize("loaded", [False, True])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"shuffle_buffer": 4},
-        {"steps_per_epoch": 70},
-        {"batch_size": 4, "unbatch": True, "epochs": 3},
-    ],
-)
-@pytest.mark.parametrize("make", [shuffled, with_own_generator])
-def test_skipped_batches_are_followed_by_what_follows_them(make, options, loaded, begun):
-    expected = epochs(loader_of(make, 1, options)[1])
-    _, loader = loader_of(make, 1, options)
-    epochs(loader, begun)
-    if loaded:
-        next(iter(loader))
-        state = loader.state_dict(payload=False)
-        _, loader = loader_of(make, 2, options)
-        loader.load_state_dict(state)
-    count = len(expected[0]) - 2
-    loader.skip_first_batches(count)
-    assert epochs(loader, 3 - begun) == [expected[begun][count:], *expected[begun + 1 :]]
-
-
 def test_skipping_more_passes_than_can_be_drawn_again_is_refused():
     _, loader = loader_of(with_own_generator, 1, {"steps_per_epoch": 100_000})
     loader.skip_first_batches(90_000)
