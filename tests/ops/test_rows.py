@@ -66,7 +66,7 @@ def test_ops_draw_by_the_number_of_the_use():
     loader, source = loader_of(operations=operations), images()
     for epoch in range(2):
         for number, (row, index, _) in enumerate(rows_of(loader)):
-            key = reference.key_of_use(11, epoch, 0, number)
+            key = reference.key_of_use(11, epoch, number)
             wanted = reference.transformed(source[index]["image"], operations, key)
             np.testing.assert_array_equal(row, wanted)
 

@@ -11,7 +11,6 @@ from torch.utils.data import DataLoader
 
 import pyecho
 import pyecho.torch
-from pyecho.source.dataloader import owned
 from pyecho.state.walk import digest
 
 ITEMS = 53
@@ -186,17 +185,6 @@ def test_damaged_states_of_generators_are_refused():
         other.load_state_dict(state)
         with pytest.raises(pyecho.CheckpointError, match="generator"):
             list(map(plain, other))
-
-
-def test_loaders_that_iterate_in_their_own_way_are_not_owned():
-    class Other(DataLoader):
-        def __iter__(self):
-            return super().__iter__()
-
-    assert owned(shuffled(Rows())) is not None
-    assert owned(Other(Rows())) is None
-    assert owned(DataLoader(Rows(), num_workers=2, in_order=False)) is None
-    assert owned([1, 2]) is None
 
 
 def test_persistent_workers_end_with_the_loader():
