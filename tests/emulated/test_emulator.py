@@ -1,4 +1,4 @@
-"""The emulator itself notices, delays, fails and computes. test_captures.py has its captures."""
+"""The emulator itself notices, orders, fails and computes. test_captures.py has its captures."""
 
 import ctypes
 import threading
