@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace pyecho::test {
@@ -38,29 +37,6 @@ TEST(BatchPool, frees_added_blocks_that_were_idle_for_an_epoch) {
   held.reset();
   use(9);
   EXPECT_EQ(pool->blocks(), 9U);
-}
-
-TEST(Lease, moves_ends_once_and_keeps_the_memory_alive) {
-  auto pool = pool_of(3, 3);
-  Batch* const block = pool->obtain();
-  block->rows = 3;
-  Lease lease(pool, block);
-  EXPECT_EQ(lease.uses().size(), 3U);
-  EXPECT_EQ(lease.data(), block->memory.data());
-  Lease moved(std::move(lease));
-  EXPECT_FALSE(lease);  // NOLINT(bugprone-use-after-move)
-  Lease assigned(pool, pool->obtain());
-  assigned = Lease(pool, pool->obtain());
-  EXPECT_EQ(pool->returns(), 1U);
-  assigned = std::move(moved);
-  moved.reset();
-  EXPECT_EQ(pool->outstanding(), 1U);
-  const std::weak_ptr<BatchPool> observer = pool;
-  pool.reset();
-  assigned.data()[kLayout.batch_bytes() - 1] = std::byte{7};
-  assigned.reset();
-  assigned.reset();
-  EXPECT_TRUE(observer.expired());
 }
 
 TEST(Lease, ends_on_any_thread) {

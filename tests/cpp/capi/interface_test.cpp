@@ -47,20 +47,6 @@ TEST(Interface, GroupsAreReservedAndCommittedAtOnce) {
   EXPECT_EQ(rows_until(PYECHO_END, buffer).size(), 60U);
 }
 
-TEST(Interface, PassesFlowAndEpochsBegin) {
-  const Held buffer(config_of(2));
-  for (int i = 0; i < 3; ++i) {
-    put(buffer, i);
-  }
-  ASSERT_EQ(pyecho_end_pass(buffer, PYECHO_FOREVER), PYECHO_OK);
-  put_all(buffer, 3);
-  EXPECT_EQ(rows_until(PYECHO_END, buffer).size(), 6U);
-  EXPECT_EQ(rows_until(PYECHO_END, buffer).size(), 6U);
-  ASSERT_EQ(pyecho_begin(buffer, 1, 1), PYECHO_OK);
-  put_all(buffer, 1);
-  EXPECT_EQ(rows_until(PYECHO_END, buffer), (std::vector<std::int64_t>{0, 0}));
-}
-
 TEST(Interface, AFailureComesAfterEverythingElse) {
   const Held buffer(config_of(2));
   put(buffer, 0);
