@@ -123,16 +123,6 @@ def test_length_is_unknown():
     assert len(pyecho.EchoLoader([1], pyecho.Adaptive(2), steps_per_epoch=7)) == 7
 
 
-@pytest.mark.parametrize("count", [40, 300])
-def test_passes_that_flow_end_their_iterations_one_after_the_other(count):
-    loader = pyecho.EchoLoader(np.arange(count), pyecho.Adaptive(4), batch_size=8, epochs=4)
-    rows = [sum(map(len, loader)) for _ in range(4)]
-    for iteration in range(1, 5):
-        assert sum(rows[:iteration]) >= iteration * count
-    assert min(rows) >= count // 2
-    assert sum(map(len, loader)) >= count  # a pass of its own
-
-
 def test_state_with_much_made_ahead_fits_a_buffer_that_makes_little():
     spec = {"x": pyecho.Field((), np.int64), "text": pyecho.Field((), object)}
     options = {"batch_size": 8, "shuffle_buffer": 8, "factor": pyecho.Adaptive(2)}

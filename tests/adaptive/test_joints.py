@@ -88,6 +88,9 @@ def test_states_go_on_and_their_logs_together_replay_the_run(way, payload):
         assert len(position["decisions"]) < 2 * (60 + 5 * 50) + 100
         loader.close()
     assert joints > 2
+    assert max(use for rows in taken for _, use in rows) < 5
+    if "unique_in_batch" in way:
+        assert all(len({item for item, _ in rows}) == len(rows) for rows in taken)
     with loader_with(factor.replay(log), 0, **way) as whole:
         assert rest_of(whole, len(taken)) == taken
 

@@ -1,7 +1,6 @@
 """Ratios that peers, paper and the gate give for known times and runs, and runs that are kept."""
 
 import importlib.util
-import math
 from pathlib import Path
 
 import pytest
@@ -72,46 +71,6 @@ def test_ratios_of_the_paper_are_taken_seed_by_seed_and_only_if_every_seed_got_t
     else:
         expected = [(700 + extra) / (1000 + extra) for extra in (-10, 0, 20)]
         assert list(row.compared().values) == pytest.approx(expected)
-
-
-def test_search_for_a_rate_ends_between_two_worse_ones():
-    from paper.training import next_doublings
-
-    costs, found = {}, {-1: 7.0, 0: 6.0, 1: 4.0, 2: 3.0, 3: math.inf}
-    while (doublings := next_doublings(costs, most=5)) is not None:
-        costs[doublings] = found[doublings]
-    assert list(costs) == [0, -1, 1, 2, 3]
-
-
-def test_adaptive_factor_leaves_neither_side_waiting_while_the_source_drifts():
-    import numpy as np
-    from paper.drift import DriftingLoader
-    from paper.training import Condition
-
-    class Numbers:
-        def __init__(self):
-            self.arrays = {"number": np.arange(1000)}
-
-        def orders(self, seed):
-            while True:
-                yield from range(1000)
-
-        def augment(self, batch, rng):
-            return batch
-
-    def after_forty_minutes(variant, factor):
-        condition = Condition("fashion", variant, factor, 8, 80, drifts=True)
-        loader = DriftingLoader(Numbers(), condition, seed=1)
-        next(batch for batch in loader.last if loader.clock() > 2400)
-        return loader.fresh, loader.waited
-
-    read_at_most, _ = after_forty_minutes("before", 1)  # which never holds up the source
-    read, waited = after_forty_minutes("adaptive", 8)
-    assert read > 0.99 * read_at_most
-    assert waited < 24
-    for factor in (2, 4, 8):
-        read, waited = after_forty_minutes("before", factor)
-        assert read < 0.9 * read_at_most or waited > 240
 
 
 def test_gate_tells_halves_that_differ_and_targets_that_are_missed_twofold():

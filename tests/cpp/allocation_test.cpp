@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <new>
 #include <optional>
@@ -21,22 +20,20 @@
 #include "core/plan/uniform_pool.hpp"
 #include "core/stage/echo_buffer.hpp"
 #include "core/stage/echo_queue.hpp"
-#include "support/run_buffer.hpp"
 
 namespace {
 
 std::atomic<bool> armed{false};
 std::atomic<std::uint64_t> heap_allocations{0};
 std::atomic<std::size_t> heap_bytes{0};
-std::atomic<unsigned> aligned_failures{0};  // of a hundred allocations for operations, at random
-std::atomic<std::uint64_t> aligned_allocations{0};
+std::atomic<bool> aligned_fail{false};  // allocations for operations
 
 void* allocate(std::size_t size_bytes, std::size_t alignment) {
   if (armed.load(std::memory_order_relaxed)) {
     heap_allocations.fetch_add(1, std::memory_order_relaxed);
     heap_bytes.fetch_add(size_bytes, std::memory_order_relaxed);
   }
-  if (alignment > alignof(std::max_align_t) && pyecho::mix64(++aligned_allocations) % 100 < aligned_failures) {
+  if (alignment > alignof(std::max_align_t) && aligned_fail) {
     throw std::bad_alloc();
   }
   const std::size_t rounded = (size_bytes + alignment - 1) / alignment * alignment;
@@ -164,101 +161,6 @@ TEST(Allocation, after_warm_up_there_is_none_over_epochs_too) {
   expect_no_allocations(queue);
 }
 
-// Items differ in size, and are resampled to rows that do, too.
-EchoConfig resampling(std::uint32_t threads) {
-  EchoConfig config{.plan = {.capacity = 8, .factor = 2.5, .batch_size = 7}, .leaves = {8, 8}, .threads = threads};
-  config.leaves[1] = LeafFormat::of_variable({.axes = 2, .element_bytes = 1, .max_bytes = std::size_t{24} * 24});
-  const ops::ArrayType item{.element = ops::Element::kUint8, .shape = {ops::kVariable, ops::kVariable}};
-  const ops::Operation resize{.kind = ops::Kind::kResize, .axes = {0, 1}, .sizes = {5}};
-  set_program(config, 1, std::make_shared<const ops::Program>(item, std::vector{resize}));
-  return config;
-}
-
-void put_image(EchoBuffer& buffer, std::uint64_t item) {
-  Reservation reservation{};
-  while (buffer.reserve(reservation, kNever) == Outcome::kHalted) {
-    buffer.await_resumed(kNever);
-  }
-  std::memcpy(buffer.slot_data(reservation.slot), &item, sizeof(item));
-  const std::array<std::uint64_t, 2> shape{1 + mix64(item) % 24, 1 + mix64(item + 1000) % 24};
-  std::byte* const data = buffer.allocate(reservation.slot, buffer.layout().leaves()[1], shape);
-  for (std::uint64_t i = 0; i < shape[0] * shape[1]; ++i) {
-    data[i] = byte_of(item, 1, i);
-  }
-  buffer.commit(reservation);
-}
-
-// Returns all rows, of which so many allocations of a hundred fail. States are taken meanwhile.
-std::vector<std::vector<std::byte>> rows_in_trouble(std::uint32_t threads, unsigned failures) {
-  std::vector<std::vector<std::byte>> batches;
-  EchoBuffer buffer(resampling(threads));
-  aligned_failures = failures;
-  std::thread producer([&] {
-    for (std::uint64_t item = 0; item < 60; ++item) {
-      put_image(buffer, item);
-    }
-    buffer.close();
-  });
-  std::thread consumer([&] {  // which has no memory of other tests
-    std::vector<Unspent> unspent;
-    Lease lease;
-    for (Outcome outcome = Outcome::kOk; outcome == Outcome::kOk;) {
-      try {
-        buffer.set_halted(true);
-        static_cast<void>(buffer.inspect(unspent, {}, 0, 0));
-      } catch (const std::bad_alloc&) {
-      }
-      buffer.set_halted(false);
-      try {
-        outcome = buffer.acquire(lease, kNever);
-      } catch (const std::bad_alloc&) {
-        continue;
-      }
-      if (outcome == Outcome::kOk) {
-        Values& values = lease.values(1);
-        const auto elements = values.share();
-        auto& rows = batches.emplace_back(lease.data(), lease.data() + buffer.layout().leaves_bytes());
-        rows.resize(lease.rows() * sizeof(std::uint64_t));  // of the leaf of numbers
-        rows.insert(rows.end(), elements.get(), elements.get() + values.size_bytes());
-      }
-    }
-  });
-  consumer.join();
-  producer.join();
-  aligned_failures = 0;
-  return batches;
-}
-
-TEST(Allocation, batches_wait_until_the_system_has_memory_for_their_rows) {
-  const auto expected = rows_in_trouble(0, 0);
-  ASSERT_EQ(expected.size(), 22U);  // 150 uses
-  for (const std::uint32_t threads : {0U, 1U, 3U}) {
-    for (const unsigned failures : {0U, 30U, 70U}) {
-      EXPECT_EQ(rows_in_trouble(threads, failures), expected) << threads << " threads";
-    }
-  }
-}
-
-// Nobody waits for rows that are copied early, so that must not fail.
-TEST(Allocation, rows_of_an_open_batch_wait_for_memory_too) {
-  EchoConfig config = resampling(0);
-  config.plan.capacity = 1;
-  EchoBuffer buffer(config);
-  std::thread consumer([&] {
-    Lease lease;
-    put_image(buffer, 0);
-    aligned_failures = 100;
-    EXPECT_EQ(buffer.try_acquire(lease), Outcome::kEmpty);
-    put_image(buffer, 1);
-    put_image(buffer, 2);
-    EXPECT_THROW(static_cast<void>(buffer.try_acquire(lease)), std::bad_alloc);
-    aligned_failures = 0;
-    EXPECT_EQ(buffer.try_acquire(lease), Outcome::kOk);
-    EXPECT_EQ(lease.rows(), 7U);
-  });
-  consumer.join();
-}
-
 std::thread::id consumers_thread;
 std::atomic<int> calls_of_consumer{0};
 
@@ -274,8 +176,7 @@ TEST(Allocation, a_batch_that_the_consumer_makes_whole_is_the_consumers_to_send)
                                       .copy = [](void*, const void*, std::size_t, int, void*) { return count_call(); },
                                       .record = [](void*, void*) { return count_call(); },
                                       .query = [](void*) { return 0; }};
-  EchoConfig config = resampling(1);
-  config.leaves[1] = std::size_t{24} * 24;
+  EchoConfig config{.plan = {.capacity = 8, .factor = 2.5, .batch_size = 7}, .leaves = {8, 24 * 24}, .threads = 1};
   const ops::ArrayType item{.element = ops::Element::kUint8, .shape = {24, 24}};
   const ops::Operation resize{.kind = ops::Kind::kResize, .axes = {0, 1}, .sizes = {5, 5}};
   set_program(config, 1, std::make_shared<const ops::Program>(item, std::vector{resize}));
@@ -284,7 +185,7 @@ TEST(Allocation, a_batch_that_the_consumer_makes_whole_is_the_consumers_to_send)
   EchoBuffer buffer(config);
   std::thread consumer([&] {  // which has no memory of other tests, as the worker
     consumers_thread = std::this_thread::get_id();
-    aligned_failures = 100;
+    aligned_fail = true;
     for (int count = 0; count < 7; ++count) {
       Reservation reservation{};
       ASSERT_EQ(buffer.reserve(reservation, kNever), Outcome::kOk);
@@ -293,7 +194,7 @@ TEST(Allocation, a_batch_that_the_consumer_makes_whole_is_the_consumers_to_send)
     buffer.close();
     Lease lease;
     EXPECT_THROW(static_cast<void>(buffer.acquire(lease, kNever)), std::bad_alloc);
-    aligned_failures = 0;
+    aligned_fail = false;
     ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk);
     EXPECT_EQ(lease.upload().error, Upload::kUnsent);
     EXPECT_EQ(calls_of_consumer, 0);

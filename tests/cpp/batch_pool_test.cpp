@@ -2,41 +2,19 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <memory>
-#include <set>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace pyecho::test {
 namespace {
 
 const SlotLayout kLayout({64}, 4, false);
-constexpr auto kNotInterrupted = [] { return false; };
 
 std::size_t bytes_of(std::size_t blocks) { return blocks * BatchPool::block_bytes(kLayout, true); }
 
 std::shared_ptr<BatchPool> pool_of(std::uint32_t blocks, std::size_t max_blocks) {
   return std::make_shared<BatchPool>(kLayout, blocks, bytes_of(max_blocks) + 5);
-}
-
-TEST(BatchPool, grows_up_to_its_limit_and_prefers_blocks_that_came_back) {
-  const auto pool = pool_of(2, 3);
-  std::set<Batch*> blocks{pool->obtain(), pool->obtain()};
-  EXPECT_EQ(pool->blocks(), 2U);
-  blocks.insert(pool->obtain());
-  EXPECT_EQ(blocks.size(), 3U);
-  EXPECT_EQ(pool->obtain(), nullptr);
-  EXPECT_EQ(pool->blocks(), 3U);
-  const std::uint64_t seen = pool->returns();
-  EXPECT_EQ(pool->await_return(seen, Clock::now(), kNotInterrupted), Outcome::kTimeout);
-  EXPECT_EQ(pool->await_return(seen, kNever, [] { return true; }), Outcome::kEmpty);
-  for (Batch* const block : blocks) {
-    pool->give_back(block, false);
-  }
-  EXPECT_EQ(pool->await_return(seen, kNever, kNotInterrupted), Outcome::kOk);
-  EXPECT_EQ((std::set<Batch*>{pool->obtain(), pool->obtain(), pool->obtain()}), blocks);
 }
 
 TEST(BatchPool, frees_added_blocks_that_were_idle_for_an_epoch) {
@@ -59,41 +37,6 @@ TEST(BatchPool, frees_added_blocks_that_were_idle_for_an_epoch) {
   held.reset();
   use(9);
   EXPECT_EQ(pool->blocks(), 9U);
-}
-
-TEST(BatchPool, is_exhausted_when_all_blocks_are_leased_and_growth_was_refused) {
-  const auto pool = pool_of(2, 2);
-  Lease first(pool, pool->obtain());
-  Lease second(pool, pool->obtain());
-  EXPECT_FALSE(pool->exhausted());  // no block was refused yet
-  EXPECT_EQ(pool->obtain(), nullptr);
-  EXPECT_TRUE(pool->exhausted());
-  first.reset();
-  EXPECT_FALSE(pool->exhausted());
-  EXPECT_NE(pool->obtain(), nullptr);
-}
-
-TEST(Lease, moves_ends_once_and_keeps_the_memory_alive) {
-  auto pool = pool_of(3, 3);
-  Batch* const block = pool->obtain();
-  block->rows = 3;
-  Lease lease(pool, block);
-  EXPECT_EQ(lease.uses().size(), 3U);
-  EXPECT_EQ(lease.data(), block->memory.data());
-  Lease moved(std::move(lease));
-  EXPECT_FALSE(lease);  // NOLINT(bugprone-use-after-move)
-  Lease assigned(pool, pool->obtain());
-  assigned = Lease(pool, pool->obtain());
-  EXPECT_EQ(pool->returns(), 1U);
-  assigned = std::move(moved);
-  moved.reset();
-  EXPECT_EQ(pool->outstanding(), 1U);
-  const std::weak_ptr<BatchPool> observer = pool;
-  pool.reset();
-  assigned.data()[kLayout.batch_bytes() - 1] = std::byte{7};
-  assigned.reset();
-  assigned.reset();
-  EXPECT_TRUE(observer.expired());
 }
 
 TEST(Lease, ends_on_any_thread) {

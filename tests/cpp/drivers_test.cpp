@@ -1,11 +1,8 @@
-// The output of an EchoBuffer equals its plan, for every driver and timing, and after any number of earlier epochs.
+// What once went wrong between the drivers of an EchoBuffer. That its output is its plan: stress/echo_stress.cpp.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "support/run_buffer.hpp"
 
@@ -16,132 +13,10 @@ using namespace std::chrono_literals;
 
 constexpr std::uint32_t kDrivers[] = {0, 1, 2, 4};  // threads; 0: the consumer makes the batches
 
-struct Case {
-  EchoConfig config;
-  Passes passes;
-};
-
-Case random_case(Xoshiro256& random) {
-  constexpr double kFactors[] = {1.0, 1.0, 1.5, 2.0, 2.9, 4.0, 11.0};
-  Case made;
-  EchoConfig& config = made.config;
-  config.leaves = random.below(2) == 0 ? kItemLeaves : kLongItemLeaves;
-  config.plan.batch_size = 1 + random.below(random.below(2) == 0 ? 4 : 40);
-  config.plan.unique_in_batch = random.below(3) == 0;
-  if (random.below(2) == 0) {
-    config.plan.segment_uses = 1 + random.below(100);
-  }
-  config.plan.capacity =
-      random.below(4) == 0 && !config.plan.unique_in_batch ? 1 : config.plan.batch_size + random.below(50);
-  config.plan.factor = kFactors[random.below(7)];
-  config.plan.seed = random.next();
-  config.epoch = random.below(5);
-  config.steps = random.below(4) == 0 ? 1 + random.below(20) : 0;
-  config.with_info = random.below(2) == 0;
-  config.prefetch = 1 + random.below(4);
-  if (random.below(3) == 0) {
-    keep_items(config);
-  }
-  for (std::uint32_t pass = random.below(3); pass < 3; ++pass) {
-    made.passes.push_back(random.below(4) == 0 ? 0 : random.below(120));
-  }
-  if (made.passes.size() == 1 && random.below(2) == 0) {
-    config.items = made.passes[0];
-  }
-  return made;
-}
-
-std::string describe(const Case& test) {
-  const EchoConfig& config = test.config;
-  return testing::PrintToString(test.passes) + " items, rows " + std::to_string(config.plan.batch_size) +
-         ", capacity " + std::to_string(config.plan.capacity) + ", factor " + std::to_string(config.plan.factor) +
-         ", prefetch " + std::to_string(config.prefetch) + ", threads " + std::to_string(config.threads) + ", steps " +
-         std::to_string(config.steps) + ", segment_uses " + std::to_string(config.plan.segment_uses) +
-         (config.leaves[1].slot_bytes == kLongItemLeaves[1].slot_bytes ? ", long items" : "") +
-         (config.plan.unique_in_batch ? ", unique" : "") + (config.programs.empty() ? "" : ", items kept");
-}
-
-TEST(Drivers, all_put_out_the_plan_whatever_the_timing) {
-  Xoshiro256 random(2024);
-  for (int round = 0; round < 40; ++round) {
-    Case test = random_case(random);
-    const Iterations expected = plan_output(test.config, test.passes);
-    for (const std::uint32_t threads : kDrivers) {
-      test.config.threads = threads;
-      test.config.max_bytes = round % 2 == 0 ? kUnlimited : EchoBuffer::min_bytes(test.config);
-      for (const std::uint32_t delays : {0U, 1 + random.below(16)}) {
-        EchoBuffer buffer(test.config);
-        ASSERT_EQ(run_buffer(buffer, test.passes, expected.size(), delays), expected) << describe(test);
-        ASSERT_EQ(buffer.stats().grown_blocks, 0U);
-      }
-    }
-  }
-}
-
-TEST(Drivers, begin_starts_afresh_after_an_end_and_after_a_stop_half_way_with_the_same_memory) {
-  Xoshiro256 random(7);
-  for (const std::uint32_t threads : kDrivers) {
-    for (int round = 0; round < 8; ++round) {
-      Case test = random_case(random);
-      EchoConfig& config = test.config;
-      config.threads = threads;
-      config.held = 4;
-      EchoBuffer buffer(config);
-      std::vector<std::pair<Lease, std::vector<Emission>>> kept(3);
-      for (std::uint64_t epoch = config.epoch; epoch < config.epoch + 12; ++epoch) {
-        const bool half_way = epoch % 2 == 0;
-        const Iterations expected = plan_output(config, epoch, test.passes);
-        if (half_way) {
-          std::thread producer([&] { put_passes(buffer, test.passes); });
-          for (std::uint32_t batches = random.below(8); batches > 0; --batches) {
-            Lease lease;
-            if (buffer.acquire(lease, kNever) == Outcome::kOk) {
-              std::vector<Emission> rows = rows_of(lease);
-              kept[batches % kept.size()] = {std::move(lease), std::move(rows)};
-            }
-          }
-          buffer.stop();
-          producer.join();
-        } else {
-          ASSERT_EQ(run_buffer(buffer, test.passes, expected.size()), expected) << describe(test);
-        }
-        ASSERT_EQ(buffer.begin(epoch + 1, {.items = config.items}), Outcome::kOk);
-        for (const auto& [lease, rows] : kept) {
-          ASSERT_TRUE(!lease || rows_of(lease) == rows);
-        }
-      }
-      EXPECT_EQ(buffer.stats().grown_blocks, 0U);
-    }
-  }
-}
-
 EchoConfig adaptive(std::uint32_t threads) {
   return {.plan = {.capacity = 24, .factor = 6, .seed = 3, .min_uses = 2, .max_age = 40, .batch_size = 8},
           .leaves = kLongItemLeaves,
           .threads = threads};
-}
-
-// Slots also become free between two uses: an item that is put too early into one shows in the bytes of a row.
-TEST(Drivers, an_adaptive_factor_stays_in_its_bounds_and_its_log_gives_the_same_batches) {
-  for (const std::uint32_t threads : kDrivers) {
-    EchoBuffer live(adaptive(threads));
-    const Iterations found = run_buffer(live, {3000}, 1, 16);
-    std::vector<int> uses(3000);
-    for (const auto& batch : found[0]) {
-      for (const Emission& emission : batch) {
-        ++uses.at(emission.item);
-      }
-    }
-    EXPECT_GE(*std::ranges::min_element(uses), 2);
-    EXPECT_LE(*std::ranges::max_element(uses), 6);
-    for (const std::uint32_t others : {0U, 3U}) {
-      EchoConfig config = adaptive(others);
-      config.plan.replay = std::make_shared<const DecisionLog>(live.log());
-      EchoBuffer again(config);
-      EXPECT_EQ(run_buffer(again, {3000}, 1, 5), found);
-      EXPECT_FALSE(again.diverged());
-    }
-  }
 }
 
 // Workers that repeat items while the consumer does not wait would fill their queue with repeats at the beginning.
@@ -170,26 +45,6 @@ TEST(Drivers, batches_made_ahead_of_the_consumer_have_only_fresh_items) {
     ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk) << "and for a consumer that waits, repeats";
     EXPECT_EQ(lease.uses()[0].ordinal, 1U);
     buffer.stop();
-  }
-}
-
-// A producer that is about to take a slot while the stage is stopped leaves nothing behind.
-TEST(Drivers, begin_after_a_stop_that_met_a_producer_at_its_ticket_is_allowed) {
-  EchoBuffer buffer({.plan = {.capacity = 4}, .leaves = {8}, .threads = 0});
-  Perturb perturb(1, 16);
-  for (std::uint64_t epoch = 1; epoch < 500; ++epoch) {
-    std::thread producer([&] {
-      std::array<Reservation, 8> group{};
-      for (std::uint32_t count = 0; buffer.try_reserve(group, count) != Outcome::kClosed;) {
-        buffer.commit(std::span(group).first(count));
-        Lease lease;
-        static_cast<void>(buffer.try_acquire(lease));
-      }
-    });
-    perturb();
-    buffer.stop();
-    producer.join();
-    ASSERT_EQ(buffer.begin(epoch, {}), Outcome::kOk);
   }
 }
 

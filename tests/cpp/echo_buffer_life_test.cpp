@@ -1,4 +1,4 @@
-// The life of an EchoBuffer: memory limits, stops at any moment, fork.
+// An EchoBuffer after a fork. That it stops at any moment: stress/echo_stress.cpp.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -6,8 +6,6 @@
 #include <chrono>
 #include <functional>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "core/stage/echo_buffer.hpp"
 #include "support/run_buffer.hpp"
@@ -25,92 +23,6 @@ class EchoBufferLife : public testing::TestWithParam<std::uint32_t> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Threads, EchoBufferLife, testing::Values(0U, 1U, 3U));
-
-TEST_P(EchoBufferLife, at_the_memory_limit_it_is_exhausted_until_a_lease_ends) {
-  const std::size_t block_bytes = BatchPool::block_bytes(SlotLayout(small_.leaves, 4, true), true);
-  small_.max_bytes = EchoBuffer::min_bytes(small_) + 2 * block_bytes;  // at most half goes to prefetch and slots_ahead
-  EchoBuffer buffer(small_);
-  std::thread producer([&] { put_passes(buffer, {200}); });
-  std::vector<Lease> hoard;
-  Batches batches;
-  std::uint64_t exhausted = 0;
-  for (Lease lease;;) {
-    const Outcome outcome = buffer.acquire(lease, kNever);
-    if (outcome == Outcome::kEnd) {
-      break;
-    }
-    if (outcome == Outcome::kExhausted) {
-      ++exhausted;
-      EXPECT_EQ(buffer.refusal(), "");
-      EXPECT_EQ(buffer.stats().outstanding_leases, buffer.stats().batch_blocks);
-      EXPECT_EQ(buffer.try_acquire(lease), Outcome::kExhausted);
-      hoard.erase(hoard.begin() + static_cast<std::ptrdiff_t>(exhausted % hoard.size()));
-      continue;
-    }
-    ASSERT_EQ(outcome, Outcome::kOk);
-    batches.push_back(rows_of(lease));
-    hoard.push_back(std::move(lease));
-  }
-  producer.join();
-  EXPECT_GT(exhausted, 0U);
-  EXPECT_EQ(buffer.stats().grown_blocks, 1U);
-  EXPECT_EQ(Iterations{batches}, plan_output(small_, {200}));
-}
-
-// A consumer and workers without items, a producer without slots, or all of them without blocks.
-TEST_P(EchoBufferLife, stop_ends_every_wait_and_destruction_joins) {
-  small_.max_bytes = EchoBuffer::min_bytes(small_);
-  for (std::uint64_t round = 0; round < 60; ++round) {
-    std::vector<Lease> hoard;
-    EchoBuffer buffer(small_);
-    std::vector<std::thread> threads;
-    if (round % 3 != 0) {
-      threads.emplace_back([&] { put_items(buffer, 0, 1'000'000); });
-    }
-    if (round % 3 != 1) {
-      threads.emplace_back([&] {
-        Lease lease;
-        Outcome outcome = Outcome::kOk;
-        while ((outcome = buffer.acquire(lease, kNever)) == Outcome::kOk) {
-          hoard.push_back(std::move(lease));
-        }
-        EXPECT_TRUE(outcome == Outcome::kClosed || outcome == Outcome::kExhausted);
-      });
-    }
-    Perturb perturb(round, 16);
-    for (std::uint64_t i = 0; i < round; ++i) {
-      perturb();
-    }
-    if (round % 2 == 0 || !threads.empty()) {
-      buffer.stop();
-      buffer.stop();
-    }
-    for (std::thread& thread : threads) {
-      thread.join();
-    }
-    Lease lease;
-    EXPECT_EQ(buffer.acquire(lease, kNever), Outcome::kClosed);
-  }
-}
-
-TEST_P(EchoBufferLife, destruction_in_the_middle_of_anything_joins_the_workers) {
-  small_.max_bytes = EchoBuffer::min_bytes(small_);
-  for (std::uint64_t items = 0; items < 40; ++items) {
-    std::vector<Lease> hoard;
-    EchoBuffer buffer(small_);
-    Reservation reservation{};
-    for (std::uint64_t item = 0; item < items; ++item) {
-      if (buffer.reserve(reservation, Clock::now()) == Outcome::kOk) {
-        put_item(buffer, reservation, item);
-      }
-      Lease lease;
-      if (buffer.try_acquire(lease) == Outcome::kOk) {
-        hoard.push_back(std::move(lease));
-      }
-    }
-    static_cast<void>(buffer.reserve(reservation, Clock::now()));  // and never commit it
-  }
-}
 
 #if defined(__SANITIZE_THREAD__)
 constexpr bool kForks = false;  // ThreadSanitizer does not support threads after a multi-threaded fork

@@ -11,32 +11,6 @@
 namespace pyecho::trace {
 namespace {
 
-TEST(Recorder, records_spans_that_lie_within_one_recording) {
-  const std::uint64_t before_ns = to_ns(Clock::now());
-  {
-    const Span span(Kind::kPut);
-  }
-  Span under_way(Kind::kPut);  // nothing is recorded yet
-  ASSERT_TRUE(start());
-  EXPECT_FALSE(start());
-  record(Kind::kSource, before_ns, before_ns + 1, 0);  // began earlier
-  {
-    Span outer(Kind::kGather);
-    outer.set_value(7);
-    Span cancelled(Kind::kPlan);
-    cancelled.cancel();
-  }
-  const Recording recording = stop();
-  ASSERT_EQ(recording.count, 1U);
-  const Event& event = recording.events[0];
-  EXPECT_EQ(event.kind, Kind::kGather);
-  EXPECT_EQ(event.value, 7U);
-  EXPECT_LE(recording.begin_ns, event.begin_ns);
-  EXPECT_LE(event.begin_ns, event.end_ns);
-  EXPECT_FALSE(trace::recording());
-  EXPECT_EQ(stop().count, 0U);
-}
-
 TEST(Recorder, counts_what_no_longer_fits) {
   ASSERT_TRUE(start(3));
   for (int i = 0; i < 10; ++i) {

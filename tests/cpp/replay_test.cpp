@@ -20,18 +20,6 @@ bool is_there(PlanPosition position) {
   }
 }
 
-TEST(Replay, a_position_that_cannot_be_is_refused) {
-  const std::vector<PassRun> passes{{.passes = 1, .items = 5}};  // five batches
-  EXPECT_TRUE(is_there({.passes = passes, .ended = true, .batches = 5}));
-  EXPECT_TRUE(is_there({.passes = passes, .ended = true, .iterations = 1}));
-  EXPECT_FALSE(is_there({.passes = passes, .ended = true, .batches = 6}));
-  EXPECT_FALSE(is_there({.passes = passes, .ended = true, .iterations = 2}));
-  EXPECT_FALSE(is_there({.passes = passes, .ended = true, .iterations = 1, .batches = 1}));
-  EXPECT_FALSE(is_there({.open_items = 5, .batches = 5}));  // the pool does not drain
-  EXPECT_FALSE(is_there({.batches = 1}));
-  EXPECT_FALSE(is_there({.open_items = 9, .feed_all = true}));  // for 8 slots
-}
-
 TEST(Replay, numbers_that_contradict_each_other_are_refused_before_anything_is_planned) {
   constexpr std::uint64_t kMany = std::uint64_t{1} << 23;
   constexpr std::uint64_t kMost = ~std::uint64_t{0};

@@ -11,27 +11,6 @@
 namespace pyecho {
 namespace {
 
-TEST(SlotLayout, regions_never_overlap_and_leaves_are_aligned_to_their_size) {
-  for (const std::uint32_t rows : {1U, 3U, 64U}) {
-    const SlotLayout layout({1, 2, 0, 33, 64, 7}, rows, true);
-    std::size_t end_of_slot = 0;
-    std::size_t end_of_batch = 0;
-    for (const SlotLayout::Leaf& leaf : layout.leaves()) {
-      EXPECT_GE(leaf.slot_offset, end_of_slot);
-      const std::size_t power = std::max<std::size_t>(leaf.size_bytes & (~leaf.size_bytes + 1), 1);
-      EXPECT_EQ(leaf.slot_offset % std::min(SlotLayout::kLeafAlignment, power), 0U);
-      EXPECT_GE(leaf.batch_offset, end_of_batch);
-      EXPECT_EQ(leaf.batch_offset % SlotLayout::kRegionAlignment, 0U);
-      end_of_slot = leaf.slot_offset + leaf.size_bytes;
-      end_of_batch = leaf.batch_offset + leaf.size_bytes * rows;
-    }
-    EXPECT_GE(layout.slot_bytes(), end_of_slot);
-    EXPECT_GE(layout.source_index_offset(), end_of_batch);
-    EXPECT_GE(layout.use_offset(), layout.source_index_offset() + rows * sizeof(std::int64_t));
-    EXPECT_GE(layout.batch_bytes(), layout.use_offset() + rows * sizeof(std::int32_t));
-  }
-}
-
 TEST(SlotLayout, what_does_not_fit_the_address_space_is_an_error) {
   constexpr std::size_t kMax = std::numeric_limits<std::size_t>::max();
   EXPECT_THROW(SlotLayout({kMax}, 1, false), std::length_error);

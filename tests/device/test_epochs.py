@@ -98,33 +98,6 @@ def test_after_a_break_the_next_epoch_is_whole(both, way, more):
     assert on_device == on_host
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_over_an_iterator_the_next_iteration_goes_on_and_loses_nothing(both, way):
-    def use(loader):
-        batches = iter(loader)
-        for _ in range(4):
-            yield next(batches)
-        del batches
-        with pytest.warns(RuntimeWarning, match="goes on where that one was left"):
-            yield from loader
-
-    on_device, on_host = both(way, use, source=lambda: iter(rows()))
-    assert on_device == on_host
-    assert len(on_device) == 120
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_close_in_the_middle_of_an_epoch(device, way):
-    loader = pyecho.torch.EchoLoader(rows(), **arguments_of(way))
-    batches = iter(loader)
-    next(batches)
-    loader.close()
-    with pytest.raises(pyecho.Closed):
-        list(batches)
-    crossed = loader.stats().h2d_bytes
-    assert crossed > 0, "the counts outlive the stages"
-
-
 def test_passes_that_fill_no_batch_end_although_each_drops_one(device):
     short = {"factor": 2, "batch_size": 8, "shuffle_buffer": 0, "drop_last": True}
     loader = pyecho.torch.EchoLoader(rows(3), **arguments_of("on the device", epochs=10, **short))

@@ -55,27 +55,3 @@ def test_a_captured_stream_or_event_cannot_be_asked(runtime, captured):
         assert runtime.cudaEventRecord(event, captured[0]) == 0
         assert ask() in (900, 907)
         assert end_capture(runtime, captured[0]) == 901
-
-
-def test_the_legacy_stream_depends_on_no_captured_one(runtime):
-    blocking = runtime.make("cudaStreamCreateWithFlags", 0)
-    memory = runtime.make("cudaMalloc", 64)
-    assert runtime.cudaStreamBeginCapture(blocking, RELAXED) == 0
-    assert runtime.cudaMemsetAsync(memory, 0, 64, 0) == 906
-    assert end_capture(runtime, blocking) == 901
-    assert runtime.cudaFree(memory) == 0
-
-
-def test_streams_that_join_a_capture_must_be_joined_again(runtime, captured):
-    event = runtime.make("cudaEventCreateWithFlags", 0)
-    memory = runtime.make("cudaMalloc", 64)
-    for joins in (False, True):
-        assert runtime.cudaStreamBeginCapture(captured[0], GLOBAL) == 0
-        assert runtime.cudaEventRecord(event, captured[0]) == 0
-        assert runtime.cudaStreamWaitEvent(captured[1], event, 0) == 0
-        assert runtime.cudaMemsetAsync(memory, 0, 64, captured[1]) == 0
-        if joins:
-            assert runtime.cudaEventRecord(event, captured[1]) == 0
-            assert runtime.cudaStreamWaitEvent(captured[0], event, 0) == 0
-        assert end_capture(runtime, captured[0]) == (0 if joins else 904)
-    assert runtime.cudaFree(memory) == 0

@@ -5,7 +5,6 @@ import random
 import socket
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -246,28 +245,6 @@ def test_steps_that_are_under_way_keep_their_batches_without_a_warning():
     for batch in EchoLoader(np.zeros((4000, 64), np.float32), 2, batch_size=64):
         total = slow(total, batch)
     assert float(total) == 0
-
-
-def test_break_in_the_middle_ends_the_epoch_and_its_threads():
-    before = set(threading.enumerate())
-    loader = EchoLoader(EXAMPLES, 2, batch_size=8, pad_last=True)
-    for number, _ in enumerate(loader):
-        if number == 2:
-            break
-    assert [len(batch["y"]) for batch in loader] == [8] * 13
-    loader.close()
-    assert set(threading.enumerate()) <= before
-
-
-def test_error_of_the_source_arrives_behind_what_it_yielded():
-    def source():
-        yield from EXAMPLES[:8]
-        raise OSError("the disk is gone")
-
-    batches = iter(EchoLoader(source(), 2, batch_size=8))
-    assert [next(batches)["x"].shape for _ in range(2)] == [(8, 3, 2)] * 2
-    with pytest.raises(OSError, match="the disk is gone"):
-        next(batches)
 
 
 def test_gradients_of_a_batch_on_the_mesh_of_the_documentation():

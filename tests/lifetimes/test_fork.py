@@ -36,80 +36,18 @@ CHILD = """
 """
 
 
-@pytest.mark.parametrize(
-    "arguments", ["batch_size=4", "", "batch_size=4, augment=lambda b, rng: b"]
-)
-def test_childs_use_of_the_parents_iterator_is_refused_and_the_parent_goes_on(arguments):
-    run(
-        CHILD
-        + f"""
+ITERATION = """
         loader = pyecho.EchoLoader([np.zeros(8)] * 100, 2, {arguments})
         batches = iter(loader)
-        next(batches)
-        in_child(refused(lambda: next(batches)))
-        expected = 49 if {"batch_size" in arguments} else 199
-        assert sum(1 for _ in batches) == expected
-    """
-    )
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        *["buffer.put(1)", "buffer.put_batch(np.arange(3))", "buffer.reserve()"],
-        *["next(iter(buffer))", "buffer.state_dict()", "buffer.load_state_dict(state)"],
-    ],
-)
-def test_buffer_of_the_parent_refuses_every_use(use):
-    run(
-        CHILD
-        + f"""
+        batch = next(batches)
+"""
+BUFFER = """
         buffer = pyecho.EchoBuffer(pyecho.Field((), int), batch_size=1)
         buffer.put(0)
         state = buffer.state_dict()
-        in_child(refused(lambda: {use}))
-        buffer.close()
-        assert len([batch.copy() for batch in buffer]) == 2
-    """
-    )
-
-
-def test_child_can_use_a_loader_of_its_parents_and_make_its_own():
-    run(
-        CHILD
-        + """
-        loader = pyecho.EchoLoader(range(100), 2, batch_size=4)
-        parent = iter(loader)
-        next(parent)
-        def child():
-            assert sum(len(batch) for batch in loader) == 200
-            assert sum(1 for _ in pyecho.EchoLoader(range(100), 2)) == 200
-        in_child(child)
-    """
-    )
-
-
-def test_child_cannot_take_the_state_of_its_parents_iteration():
-    run(
-        CHILD
-        + """
-        loader = pyecho.EchoLoader(range(100), 2, batch_size=4)
-        batches = iter(loader)
-        next(batches)
-        in_child(refused(loader.state_dict))
-        assert loader.state_dict()["position"]["delivered"] == 1
-    """
-    )
-
-
-def test_dropping_and_closing_inherited_objects_in_the_child_is_harmless():
-    run(
-        CHILD
-        + """
-        loader = pyecho.EchoLoader([np.zeros(8)] * 100, 2, batch_size=4)
-        batches = iter(loader)
-        batch = next(batches)
-        buffer = pyecho.EchoBuffer(pyecho.Field((), int), batch_size=1)
+"""
+EXAMPLES, LEFT = ITERATION.format(arguments="batch_size=4"), "sum(1 for _ in batches)"
+DROPPED = """
         reservation = buffer.reserve()
         def child():
             global batches, batch, buffer, reservation, loader
@@ -123,9 +61,38 @@ def test_dropping_and_closing_inherited_objects_in_the_child_is_harmless():
         in_child(child)
         reservation.abort()
         del batch
-        assert sum(1 for _ in batches) == 49
-    """
-    )
+"""
+USED = """
+        def child():
+            assert sum(len(batch) for batch in loader) == 200
+            assert sum(1 for _ in pyecho.EchoLoader(range(100), 2)) == 200
+        in_child(child)
+"""
+AUGMENTED = ITERATION.format(arguments="batch_size=4, augment=lambda b, rng: b")
+REFUSED = [
+    (EXAMPLES, "next(batches)", f"{LEFT} == 49"),
+    (ITERATION.format(arguments=""), "next(batches)", f"{LEFT} == 199"),
+    (AUGMENTED, "next(batches)", f"{LEFT} == 49"),
+    (EXAMPLES, "loader.state_dict()", "loader.state_dict()['position']['delivered'] == 1"),
+]
+for use in (
+    *("buffer.put(1)", "buffer.put_batch(np.arange(3))", "buffer.reserve()"),
+    *("next(iter(buffer))", "buffer.state_dict()", "buffer.load_state_dict(state)"),
+):
+    holds = "not buffer.close() and len([each.copy() for each in buffer]) == 2"
+    REFUSED.append((BUFFER, use, holds))
+
+
+@pytest.mark.parametrize(("setup", "use", "holds"), REFUSED)
+def test_childs_use_of_what_the_parent_has_begun_is_refused_and_the_parent_goes_on(
+    setup, use, holds
+):
+    run(f"{CHILD}{setup}        in_child(refused(lambda: {use}))\n        assert {holds}\n")
+
+
+@pytest.mark.parametrize("use", [USED, DROPPED], ids=["used", "dropped and closed"])
+def test_child_may_begin_an_iteration_of_its_own_and_drop_what_it_inherits(use):
+    run(f"{CHILD}{EXAMPLES}{BUFFER}{use}        assert {LEFT} == 49\n")
 
 
 def test_child_that_exits_the_ordinary_way_exits():

@@ -60,24 +60,6 @@ def test_later_iteration_ends_an_earlier_one_and_not_the_other_way_round(driver,
     assert first + flat(other) == epoch_of(1, factor=2)
 
 
-@pytest.mark.parametrize("epochs", [None, 3])
-@waiting_drivers
-def test_set_epoch_tells_every_pass_its_number(driver, epochs):
-    class Told(Iterated):
-        told = ()
-
-        def set_epoch(self, epoch):
-            self.told += (epoch,)
-
-    source = Told(range(40))
-    loader = loader_of(driver, source, epochs=epochs)
-    assert [flat(loader) for _ in range(4)] == [repeated(range(40))] * 4
-    assert source.told == (0, 1, 2, 3)
-    loader.set_epoch(7)
-    flat(loader)
-    assert source.told[4:] == (7, 7)
-
-
 # ---------------------------------------------------------------- epochs that flow
 
 
@@ -113,32 +95,6 @@ def test_passes_flow_into_each_other(driver, batch_size, factor):
         assert begun >= min(number + 2, 3), "begun before the last batch"
         assert bool(set(emitted) & set(pass_of(number + 1))) == (number < 2), "the pool is kept"
     assert set(flat(loader)) == set(pass_of(3, 41)), "passes after the last are on their own"
-
-
-@pytest.mark.parametrize("told", [False, True], ids=["", "set_epoch"])
-@pytest.mark.parametrize("kept", [False, True], ids=["", "iterators kept"])
-@pytest.mark.parametrize("options", [{}, {"epochs": 3}, {"steps_per_epoch": 7}], ids=str)
-@drivers
-def test_loop_that_counts_to_the_length_ends_the_epoch(driver, options, kept, told):
-    """As training frameworks count: the end of the iteration is never asked for."""
-    source = range(14) if driver == "in memory" else Sized(range(14))
-    counted, whole = (
-        loader_of(driver, source, batch_size=4, shuffle_buffer=5, **options) for _ in range(2)
-    )
-    iterators = []
-    for epoch in range(3):
-        if told:
-            counted.set_epoch(epoch)
-        batches = iter(counted)
-        taken = [item for _ in range(len(counted)) for item in next(batches).tolist()]
-        assert taken == flat(whole)
-        if kept:
-            iterators.append(batches)
-    if kept:
-        counted.set_epoch(3)
-        assert next(iterators[-1], "end") == "end"
-    if not options.get("steps_per_epoch"):
-        assert counted.stats().fresh == 3 * 14, "every pass was read once"
 
 
 @waiting_drivers

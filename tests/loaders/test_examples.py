@@ -57,32 +57,49 @@ def test_tensors_stay_tensors_and_draws_of_torch_are_seeded():
     assert torch.equal(values, others)
 
 
-def test_augment_example_goes_on_from_a_state():
-    loader = pyecho.EchoLoader(Named(), 2, augment_example=cropped, **BATCHES)
-    expected = [plain(batch) for batch in loader]
-    loader = pyecho.EchoLoader(Named(), 2, augment_example=cropped, **BATCHES)
-    batches = iter(loader)
-    next(batches)
-    other = pyecho.EchoLoader(Named(), 2, augment_example=cropped, **BATCHES)
-    other.load_state_dict(loader.state_dict(payload=False))
-    assert [plain(batch) for batch in other] == expected[1:]
-
-
-@pytest.mark.parametrize(
-    ("augment_example", "error", "message"),
-    [
-        (lambda example, rng: None, ConfigError, "augment_example returned None"),
-        (lambda example, rng: example["x"][: 1 + example["index"] % 2], SpecMismatch, r"\(1, 5\)"),
-        (
-            lambda example, rng: dict(list(example.items())[example["index"] % 2 :]),
+WRONG = {
+    "none": (lambda example, rng: None, ConfigError, "augment_example returned None"),
+    "rows of other sizes": (
+        lambda example, rng: np.zeros(1 + example["n"] % 2),
+        SpecMismatch,
+        r"\(2,\)",
+    ),
+    "a leaf fewer": (
+        lambda example, rng: dict([*example.items()][example["n"] % 2 :]),
+        SpecMismatch,
+        "nest",
+    ),
+    "other numbers": (
+        lambda example, rng: {"n": 0.7 if example["n"] else 0},
+        SpecMismatch,
+        "examples that are alike",
+    ),
+    "an array later": (
+        lambda example, rng: {"x": np.zeros(2) if example["n"] else None},
+        SpecMismatch,
+        r"alike.*shapes \(\) and \(2,\)",
+    ),
+    "another part": (
+        lambda example, rng: example | {"deep": [{"k": [0]}] if example["n"] else [{"k": [0, 1]}]},
+        SpecMismatch,
+        r"alike.*item\['deep'\]\[0\]\['k'\]: expected a list of 2, got list of 1",
+    ),
+}
+for other in (list(range(4)), {"n": 0}, "text", (1, 2, 3, 4)):
+    for odd in (0, 2):
+        WRONG[f"{other} at {odd}"] = (
+            lambda example, rng, odd=odd, other=other: other if example["n"] == odd else example,
             SpecMismatch,
-            "nest",
-        ),
-    ],
-)
+            r"that are alike.*(expected a|dtypes|a leaf in)",
+        )
+
+
+@pytest.mark.parametrize(("augment_example", "error", "message"), WRONG.values(), ids=WRONG)
 def test_augment_example_with_a_wrong_result_is_an_error(augment_example, error, message):
+    source = [{"n": number, "x": 1.0, "y": 2.0, "z": 3.0} for number in range(4)]
+    options = {"batch_size": 4, "shuffle_buffer": 0, "augment_example": augment_example}
     with pytest.raises(error, match=message):
-        emitted(Rows(), augment_example=augment_example, **BATCHES)
+        list(pyecho.EchoLoader(source, 1, augment_workers=1, **options))
 
 
 def test_augment_example_needs_examples():
@@ -134,54 +151,6 @@ def test_length_is_unknown_and_steps_make_one():
         len(pyecho.EchoLoader(Patches(), unbatch="lists"))
     [batches] = emitted(Patches(), 1, unbatch="lists", steps_per_epoch=5, **BATCHES)
     assert len(batches) == 5
-
-
-def test_numbers_that_are_not_alike_are_refused():
-    loader = pyecho.EchoLoader(
-        [{"x": number} for number in range(4)],
-        1,
-        batch_size=2,
-        augment_example=lambda example, rng: {"x": 0 if example["x"] == 0 else 0.7},
-    )
-    with pytest.raises(pyecho.SpecMismatch, match="examples that are alike"):
-        list(loader)
-
-
-@pytest.mark.parametrize("other", [list(range(4)), {"n": 0}, "text", (1, 2, 3, 4)])
-@pytest.mark.parametrize("odd", [0, 2])
-def test_examples_of_augment_example_have_one_nest(other, odd):
-    def once(example, rng):
-        return other if example["n"] == odd else example
-
-    source = [{"n": number, "x": 1.0, "y": 2.0, "z": 3.0} for number in range(4)]
-    loader = pyecho.EchoLoader(
-        source, 1, batch_size=4, shuffle_buffer=0, augment_example=once, augment_workers=1
-    )
-    with pytest.raises(SpecMismatch, match=r"that are alike.*(expected a|dtypes|a leaf in)"):
-        list(loader)
-
-
-def test_augment_example_that_changes_a_part_is_told_where():
-    def once(example, rng):
-        return {"n": {"deep": [0]}} if example["n"]["deep"][0] == 2 else example
-
-    source = [{"n": {"deep": [number, 1]}} for number in range(4)]
-    loader = pyecho.EchoLoader(source, 1, batch_size=4, shuffle_buffer=0, augment_example=once)
-    where = r"alike.*item\['n'\]\['deep'\]: expected a list of 2, got list of 1"
-    with pytest.raises(SpecMismatch, match=where):
-        list(loader)
-
-
-def test_augment_example_returns_no_array_where_the_first_row_has_none():
-    loader = pyecho.EchoLoader(
-        [{"n": 0}, {"n": 1}],
-        1,
-        batch_size=2,
-        shuffle_buffer=0,
-        augment_example=lambda example, rng: {"x": np.zeros(2) if example["n"] else None},
-    )
-    with pytest.raises(SpecMismatch, match=r"alike.*shapes \(\) and \(2,\)"):
-        list(loader)
 
 
 @pytest.mark.parametrize("odd", [0, 1])

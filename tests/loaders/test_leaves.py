@@ -11,67 +11,6 @@ from drivers import batch_of, drivers, loader_of
 import pyecho
 import pyecho.torch
 
-NUMPY_DTYPES = [
-    *"?bBhHiIqQefdgFDG",
-    *("S5", "U7", "V3", "M8[ns]", "m8[us]", ">i4", ">f8"),
-    np.dtype([("a", "i1"), ("b", ">f8"), ("c", "U2", (2,))]),
-    np.dtype({"names": ["x"], "formats": ["f4"], "offsets": [12], "itemsize": 20}),
-]
-TORCH_DTYPES = [
-    getattr(torch, name)
-    for name in (
-        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float16", "bfloat16", "float32", "float64", "complex32", "complex64", "complex128"),
-        *(name for name in vars(torch) if name.startswith("float8_") or name.startswith("float4_")),
-    )
-]
-
-
-def random_array(dtype, shape):
-    """An array of any dtype whose every byte is random, where any byte will do."""
-    dtype, count = np.dtype(dtype), int(np.prod(shape))
-    rng = np.random.default_rng(count)
-    if dtype.kind == "b":
-        return rng.integers(0, 2, shape).astype(bool)
-    if dtype.kind == "U":  # code points have to be valid
-        return np.array([f"{n:x}" for n in rng.integers(0, 99, count)], dtype).reshape(shape)
-    if dtype.names and "c" in dtype.names:
-        array = np.zeros(shape, dtype)
-        array["b"], array["c"] = rng.random(shape), "xy"
-        return array
-    return np.frombuffer(rng.bytes(count * dtype.itemsize), dtype).reshape(shape)
-
-
-def in_three_ways(array):
-    """Rows one by one, the array as a source, and batches that are split."""
-    options = {"factor": 1, "batch_size": 4, "shuffle_buffer": 0}
-    loader = pyecho.torch.EchoLoader if torch.is_tensor(array) else pyecho.EchoLoader
-    for source in (list(array), array):
-        yield from loader(source, **options)
-    yield from loader([array[:3], array[3:]], unbatch=True, **options)
-
-
-@pytest.mark.parametrize("dtype", NUMPY_DTYPES, ids=str)
-def test_numpy_dtypes_arrive_bit_by_bit(dtype):
-    for shape in ((4, 3), (4, 2, 3)):
-        array = random_array(dtype, shape)
-        for batch in in_three_ways(array):
-            assert (batch.dtype, batch.shape) == (np.dtype(dtype), shape)
-            assert batch.tobytes() == array.tobytes()
-
-
-@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
-@pytest.mark.parametrize("dtype", TORCH_DTYPES, ids=str)
-def test_torch_dtypes_arrive_bit_by_bit(dtype):
-    if dtype == torch.bool:
-        tensor = torch.tensor(random_array(bool, (4, 6)))
-    else:
-        size = torch.empty((), dtype=dtype).element_size()
-        tensor = torch.tensor(random_array("u1", (4, 6 * size))).view(dtype)
-    for batch in in_three_ways(tensor):
-        assert (batch.dtype, batch.shape) == (dtype, tensor.shape)
-        assert torch.equal(batch.view(torch.uint8), tensor.view(torch.uint8))
-
 
 @pytest.mark.parametrize(
     ("value", "dtype"),

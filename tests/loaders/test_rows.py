@@ -77,17 +77,24 @@ def odd_dtypes(number):
         "time": pattern(number, 2, "m8[us]"),
         "nothing": pattern(number, (0, 4)),
         "int8": np.int8(number),
+        **{code: pattern(number, 2, code) for code in "bBhHiIqQefdgFDG"},
     }
+
+
+TORCH_DTYPES = [
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "bfloat16", "float32", "float64", "complex32", "complex64", "complex128"),
+    *(name for name in vars(torch) if name.startswith(("float8_", "float4_"))),
+]
 
 
 def dtypes_of_torch(number):
     return {
-        "bfloat16": tensor(number, (2, 3), torch.bfloat16),
+        **{name: tensor(number, 2, getattr(torch, name)) for name in TORCH_DTYPES},
+        "wide": tensor(number, (2, 3), torch.bfloat16),
         "scalar": tensor(number, (), torch.bfloat16),
-        "float8": tensor(number, 3, torch.float8_e4m3fn),
         "bool": torch.tensor([number % 2 == 0, number % 3 == 0]),
         "complex": tensor(number, 2, torch.complex64),
-        "uint16": tensor(number, 2, torch.uint16),
         "nothing": torch.empty(0, 3),
         "array": pattern(number, 3, "u1"),
         "float": number / 4,
@@ -153,6 +160,7 @@ def assert_rows_are(items, source, of_torch, **options):
 
 
 @drivers
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_are_the_items(kind, driver):
     items = list(map(kind, range(COUNT)))
@@ -161,6 +169,7 @@ def test_rows_are_the_items(kind, driver):
 
 
 @pytest.mark.parametrize("driver", ["in memory", "workers"])
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 @pytest.mark.parametrize("kind", [odd_dtypes, dtypes_of_torch])
 def test_rows_are_those_of_the_batches_that_are_split(kind, driver):
     items = list(map(kind, range(COUNT)))

@@ -11,6 +11,7 @@ import pytest
 from drivers import drivers, flat, levels, loader_of
 from interrupt_points import Interrupts
 from trace_format import Trace
+from waiting import wait_until
 
 import pyecho
 from pyecho.run import trace as tracing
@@ -59,18 +60,21 @@ def test_waits_and_steps_are_those_of_the_statistics(driver, batch_size, path):
 
 
 def test_wait_for_room_lies_within_its_put(path):
-    loader = loader_of("feeder", [object() for _ in range(12)], 2)
-    with pyecho.trace(path):
-        for _ in loader:
-            time.sleep(0.002)  # the feeder is at its end of room long before
-    trace = Trace(path)  # which checks that spans of a thread lie within each other, or apart
-    (feeder,) = {span["tid"] for span in trace.of("put") if span["args"]["items"] == 1}
-    puts = [span for span in trace.of("put") if span["tid"] == feeder]
-    waits = [span for span in trace.of("wait for room") if span["tid"] == feeder]
-    assert len(puts) == 12
-    assert waits
-    for wait in waits:
-        assert any(put["ts"] <= wait["ts"] <= put["ts"] + put["dur"] for put in puts)
+    def traced_waits():
+        loader = loader_of("feeder", [object() for _ in range(12)], 2)
+        with pyecho.trace(path):
+            for _ in loader:
+                time.sleep(0.002)  # while the feeder comes to the end of its room, sooner or later
+        trace = Trace(path)  # which checks that spans of a thread lie within each other, or apart
+        (feeder,) = {span["tid"] for span in trace.of("put") if span["args"]["items"] == 1}
+        puts = [span for span in trace.of("put") if span["tid"] == feeder]
+        waits = [span for span in trace.of("wait for room") if span["tid"] == feeder]
+        assert len(puts) == 12
+        for wait in waits:
+            assert any(put["ts"] <= wait["ts"] <= put["ts"] + put["dur"] for put in puts)
+        return waits
+
+    assert wait_until(traced_waits)
 
 
 def test_end_of_a_pass_that_has_room_is_no_wait(path):

@@ -6,12 +6,12 @@ import ctypes
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from native import CLOSED, FOREVER, OK, Numbers, Slot, handle_of
+from waiting import wait_until
 
 import pyecho
 import pyecho.torch
@@ -154,30 +154,34 @@ def test_failure_need_not_be_told_in_utf8():
 def test_thread_left_waiting_is_an_error_and_puts_nothing_into_the_next_pass():
     class Leaving(Numbers):
         left = None
+        taken = threading.Event()
 
         def __pyecho_feed__(self, capsule):
             if self.left is not None:
                 super().__pyecho_feed__(capsule)
                 return
+            handle = handle_of(capsule)
 
             def work():
-                while (status := self.calls.put(handle_of(capsule), 7)) == OK:
+                while (status := self.calls.put(handle, 7)) == OK:
                     pass
                 self.statuses.append(status)
 
             self.left = threading.Thread(target=work)
             self.left.start()
-            time.sleep(0.3)  # the pool is full by now
+            assert self.taken.wait(60)
+            before = self.calls.waited_ns(handle)
+            assert wait_until(lambda: self.calls.waited_ns(handle) > before + 10**8)
 
     source = Leaving(50)
     loader = loader_of(source)
     iterator = iter(loader)
     with pytest.raises(pyecho.EchoError, match="1 threads waited"):
         next(iterator)
-        time.sleep(0.6)  # no room is made meanwhile
+        source.taken.set()
+        source.left.join(60)  # with the pass, and no room is made meanwhile
         for _ in iterator:
             pass
-    source.left.join()
     assert source.statuses == [CLOSED]
     assert (np.bincount(rows(loader)) == 3).all()
 

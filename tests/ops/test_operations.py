@@ -139,6 +139,32 @@ def test_part_that_is_resampled_in_channels_first_items_and_in_clips(seed):
     assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
 
 
+def test_every_half_is_cast_to_a_float_and_back_and_floats_are_rounded_to_the_nearest_half():
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    floats = made(halves, [ops.Cast("float32")], 0)
+    np.testing.assert_array_equal(floats, halves.astype(np.float32))
+    np.testing.assert_array_equal(made(floats, [ops.Cast("float16")], 0), halves)
+    bits = np.random.default_rng(0).integers(0, 2**32, 10**6, np.uint32)
+    bits[::2] = (bits[::2] & 0x87FFFFFF) + 0x33000000  # about as large as halves are
+    floats = bits.view(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for dtype in (np.float16, ml_dtypes.bfloat16):
+            rounded = made(floats, [ops.Cast(np.dtype(dtype).name)], 0)
+            wanted = floats.astype(dtype).astype(np.float32)
+            np.testing.assert_array_equal(rounded.astype(np.float32), wanted)
+
+
+def test_floats_are_cast_to_the_nearest_integers_and_saturate():
+    floats = np.array([2.5, 3.5, -0.6, 255.4, 1e9, -np.inf, np.nan, 2.0**63, -(2.0**63), 2.0**64])
+    for dtype, wanted in {
+        "uint8": [2, 4, 0, 255, 255, 0, 0, 255, 0, 255],
+        "int8": [2, 4, -1, 127, 127, -128, 0, 127, -128, 127],
+        "int64": [2, 4, -1, 255, 10**9, -(2**63), 0, 2**63 - 1, -(2**63), 2**63 - 1],
+        "uint64": [2, 4, 0, 255, 10**9, 0, 0, 2**63, 0, 2**64 - 1],
+    }.items():
+        assert made(floats, [ops.Cast(dtype)], 0).tolist() == wanted
+
+
 def test_bfloat16_comes_out_of_a_cast_and_goes_in():
     item = np.random.default_rng(0).normal(0, 5, (7, 9)).astype(np.float32)
     found = made(item, [ops.Cast("bfloat16")], 0)

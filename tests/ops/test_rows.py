@@ -66,7 +66,7 @@ def test_ops_draw_by_the_number_of_the_use():
     loader, source = loader_of(operations=operations), images()
     for epoch in range(2):
         for number, (row, index, _) in enumerate(rows_of(loader)):
-            key = reference.key_of_use(11, epoch, 0, number)
+            key = reference.key_of_use(11, epoch, number)
             wanted = reference.transformed(source[index]["image"], operations, key)
             np.testing.assert_array_equal(row, wanted)
 
@@ -91,13 +91,6 @@ def test_any_number_of_ranks_draws_alike(size):
         return worlds.global_batches(results)
 
     assert of_world(size) == of_world(1)
-
-
-def test_adaptive_factor_replays_with_the_same_rows():
-    loader = loader_of(factor=pyecho.Adaptive(max=4), threads=2)
-    wanted = rows_of(loader)
-    log = loader.stats().log
-    assert same(rows_of(loader_of(factor=pyecho.Adaptive(max=4, replay=log))), wanted)
 
 
 def test_leaves_in_one_key_share_their_draws():
@@ -169,13 +162,6 @@ def test_wrong_places_of_operations_say_what_to_do():
     strings = [{"image": "a.png", "x": np.zeros(2)}] * 3
     with pytest.raises(pyecho.ConfigError, match="by reference"):
         next(iter(pyecho.EchoLoader(strings, 2, batch_size=2, ops={"image": [ops.ToCHW()]})))
-
-
-def test_state_of_other_operations_is_refused():
-    loader = loader_of()
-    next(iter(loader))
-    with pytest.raises(pyecho.CheckpointError, match="ops"):
-        loader_of(operations=PIPELINE[:2]).load_state_dict(loader.state_dict())
 
 
 FLIP = [ops.RandomFlip(0)]

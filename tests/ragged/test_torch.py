@@ -1,7 +1,5 @@
 """Leaves whose examples differ in size in PyTorch: jagged nested tensors, and states in files."""
 
-import io
-
 import numpy as np
 import torch
 
@@ -69,17 +67,3 @@ def test_bfloat16_is_named_as_torch_names_it_and_padded_with_its_values():
         [batch] = pyecho.torch.EchoLoader(items, 1, **options)
         assert batch.values.tolist() == [[1, 1.5, 1.5], [1, 1, 1]]
         assert batch.values.dtype == torch.bfloat16
-
-
-def test_state_goes_through_a_file():
-    loader = loader_of()
-    iterator = iter(loader)
-    next(iterator)
-    file = io.BytesIO()
-    torch.save(loader.state_dict(), file)
-    file.seek(0)
-    other = loader_of()
-    other.load_state_dict(torch.load(file, weights_only=True))
-    for (one, _), (another, _) in zip(iterator, other, strict=True):
-        assert torch.equal(one.values(), another.values())
-        assert torch.equal(one.offsets(), another.offsets())

@@ -11,7 +11,6 @@ from torch.utils.data import DataLoader
 
 import pyecho
 import pyecho.torch
-from pyecho.source.dataloader import owned
 from pyecho.state.walk import digest
 
 ITEMS = 53
@@ -54,31 +53,6 @@ def plain(emission):
 
 def epochs(loader, count=3):
     return [[plain(each) for each in loader] for _ in range(count)]
-
-
-@pytest.mark.parametrize("begun", [0, 2])
-@pytest.mark.parametrize("loaded", [False, True])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"shuffle_buffer": 4},
-        {"steps_per_epoch": 70},
-        {"batch_size": 4, "unbatch": True, "epochs": 3},
-    ],
-)
-@pytest.mark.parametrize("make", [shuffled, with_own_generator])
-def test_skipped_batches_are_followed_by_what_follows_them(make, options, loaded, begun):
-    expected = epochs(loader_of(make, 1, options)[1])
-    _, loader = loader_of(make, 1, options)
-    epochs(loader, begun)
-    if loaded:
-        next(iter(loader))
-        state = loader.state_dict(payload=False)
-        _, loader = loader_of(make, 2, options)
-        loader.load_state_dict(state)
-    count = len(expected[0]) - 2
-    loader.skip_first_batches(count)
-    assert epochs(loader, 3 - begun) == [expected[begun][count:], *expected[begun + 1 :]]
 
 
 def test_skipping_more_passes_than_can_be_drawn_again_is_refused():
@@ -211,17 +185,6 @@ def test_damaged_states_of_generators_are_refused():
         other.load_state_dict(state)
         with pytest.raises(pyecho.CheckpointError, match="generator"):
             list(map(plain, other))
-
-
-def test_loaders_that_iterate_in_their_own_way_are_not_owned():
-    class Other(DataLoader):
-        def __iter__(self):
-            return super().__iter__()
-
-    assert owned(shuffled(Rows())) is not None
-    assert owned(Other(Rows())) is None
-    assert owned(DataLoader(Rows(), num_workers=2, in_order=False)) is None
-    assert owned([1, 2]) is None
 
 
 def test_persistent_workers_end_with_the_loader():

@@ -1,62 +1,13 @@
 """Kinds: what each source is, where it can start, how it ends, what it refuses."""
 
-import collections
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from members import Dataset, Unsized
 
 import pyecho
 from pyecho.config import Config
 from pyecho.source import source_of
-
-
-class ByIndex(Sequence[int]):
-    """A sequence whose iterators are generators, which Ctrl-C would end."""
-
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, index: Any) -> Any:
-        return range(4)[index]
-
-
-class Shuffled(list[int]):
-    """Iterates in an order of its own."""
-
-    def __iter__(self) -> Iterator[int]:
-        return reversed(self)
-
-
-@pytest.mark.parametrize(
-    ("given", "traits"),
-    [
-        ([0, 1, 2, 3], "in_memory indexed"),
-        (range(4), "in_memory indexed"),
-        (np.arange(4), "in_memory indexed"),
-        (Dataset(range(4)), "indexed"),
-        (ByIndex(), "indexed"),
-        (collections.deque(range(4)), "indexed"),
-        (Unsized(range(4)), ""),
-        (iter(range(4)), "one_shot"),
-    ],
-)
-def test_kind_of_source_tells_its_traits_and_starts_where_it_can(given: Any, traits: str) -> None:
-    source = source_of(given, Config(batch_size=None))
-    names = ("in_memory", "indexed", "one_shot", "batched", "native")
-    assert {name for name in names if getattr(source, name)} == set(traits.split())
-    if source.indexed:
-        for start in range(5):
-            assert [*source.read(start)] == list(range(start, 4))
-    else:
-        assert [*source.read()] == list(range(4))
-
-
-def test_list_with_an_order_of_its_own_is_iterated() -> None:
-    source = source_of(Shuffled([0, 1, 2]), Config(batch_size=None))
-    assert [*source.read()] == [2, 1, 0]
 
 
 def test_memory_map_is_read_in_chunks_that_are_copies(tmp_path: Any) -> None:

@@ -13,7 +13,6 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 
 import pyecho
 import pyecho.torch
-from pyecho.source.dataloader import owned
 
 ITEMS = 120
 
@@ -113,21 +112,6 @@ def echoed(source, permutation, **more):
     )
 
 
-@pytest.mark.parametrize(
-    ("permutation", "source", "payload", "workers"),
-    [
-        (by_torch, over_sampler, True, 2),
-        (by_torch, over_single, False, 0),
-        (by_torch_later, over_batches, True, 0),
-        (by_torch_later, over_single, False, 2),
-    ],
-)
-def test_samplers_that_draw_from_torch_resume_exactly(permutation, source, payload, workers):
-    make = echoed(source, permutation, num_workers=workers)
-    state, rest = state_after(make, 1, 17, payload)
-    assert rest_of(make, 2, state) == rest
-
-
 @pytest.mark.parametrize("payload", [True, False])
 @pytest.mark.parametrize(
     ("source", "permutations"),
@@ -200,10 +184,6 @@ def test_drawing_leaves_the_global_generators_alone():
         for batch in batches:
             del batch
         assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_loader_with_a_way_of_its_own_is_read_again():
-    assert owned(over_own_way(by_torch)) is None
 
 
 def test_quick_start_of_the_readme_resumes_exactly_with_another_seed():

@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 import pytest
-from drivers import Iterated
+from drivers import GoesOn, Iterated
 from resuming import Consumer
 
 import pyecho
@@ -31,22 +31,6 @@ SOURCES = {
 }
 
 
-class Stateful(Iterated):
-    at = 0
-
-    def __iter__(self):
-        while self.at < len(self.items):
-            self.at += 1
-            yield self.items[self.at - 1]
-        self.at = 0
-
-    def state_dict(self):
-        return {"at": self.at}
-
-    def load_state_dict(self, state):
-        self.at = state["at"]
-
-
 def loader_of(name, kind, **options):
     return pyecho.EchoLoader(
         kind(SOURCES[name]), batch_size=2, unbatch=True, shuffle_buffer=2, prefetch=1,
@@ -55,9 +39,7 @@ def loader_of(name, kind, **options):
 
 
 @pytest.mark.parametrize("name", SOURCES)
-@pytest.mark.parametrize(
-    ("kind", "payload"), [(Iterated, True), (Iterated, False), (Stateful, True)]
-)
+@pytest.mark.parametrize(("kind", "payload"), [(Iterated, True), (Iterated, False), (GoesOn, True)])
 def test_load_state_dict_knows_which_lists_were_columns(name, kind, payload):
     def loader():
         return loader_of(name, kind, threads=stop % 2)

@@ -9,22 +9,6 @@ import pyecho
 import pyecho.torch
 from pyecho import ops
 
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        *(("factor", 3), ("batch_size", 5), ("batch_size", None), ("shuffle_buffer", 7)),
-        *(("seed", 1), ("drop_last", True), ("unique_in_batch", True), ("epochs", 2)),
-        *(("steps_per_epoch", 3), ("unbatch", True)),
-    ],
-)
-def test_message_names_the_option_that_differs(option, value):
-    options = {"factor": 2, "batch_size": 4, "shuffle_buffer": 20}
-    state = pyecho.EchoLoader([1], **options).state_dict()
-    with pytest.raises(pyecho.CheckpointError, match=f"{option}="):
-        pyecho.EchoLoader([1], **options | {option: value}).load_state_dict(state)
-
-
 FIELD = pyecho.Field((None, 3), "uint8", max_bytes=99, pad=0)
 SAME = [
     ({"ops": [ops.RandomCrop((2, 2))]}, {"ops": (ops.RandomCrop([2, np.int64(2)]),)}),
@@ -60,40 +44,35 @@ def test_options_that_mean_the_same_are_the_same(given, other, turned):
     assert loader.state_dict()["options"] == state["options"]
 
 
+PLAIN = {"factor": 2, "shuffle_buffer": 20}
+ADAPTIVE = {"factor": pyecho.Adaptive(3, 2, max_age=9)}
+BOTH = {"ops": {"x": [ops.RandomFlip(0)], "y": [ops.RandomFlip(0)]}}
+
+
 @pytest.mark.parametrize(
     ("name", "given", "other"),
     [
-        ("sampler", {"sampler": [0]}, {}),
-        ("sampler", {}, {"sampler": [0]}),
-        ("shuffle", {"shuffle": True}, {}),
-        ("unbatch", {"unbatch": "lists"}, {}),
+        *(("factor", PLAIN, {"factor": 3}), ("shuffle_buffer", PLAIN, {"shuffle_buffer": 7})),
+        *(("batch_size", PLAIN, {"batch_size": 5}), ("batch_size", PLAIN, {"batch_size": None})),
+        *(("seed", PLAIN, {"seed": 1}), ("drop_last", PLAIN, {"drop_last": True})),
+        *(("epochs", PLAIN, {"epochs": 2}), ("steps_per_epoch", PLAIN, {"steps_per_epoch": 3})),
+        *(("unbatch", PLAIN, {"unbatch": True}), ("unbatch", PLAIN, {"unbatch": "lists"})),
+        ("unique_in_batch", PLAIN, {"unique_in_batch": True}),
+        ("factor", ADAPTIVE, {"factor": pyecho.Adaptive(4, 2, max_age=9)}),
+        ("min_uses", ADAPTIVE, {"factor": pyecho.Adaptive(3, 1, max_age=9)}),
+        ("max_age", ADAPTIVE, {"factor": pyecho.Adaptive(3, 2)}),
+        *(("sampler", {"sampler": [0]}, {"sampler": None}), ("sampler", {}, {"sampler": [0]})),
+        ("shuffle", {"shuffle": True}, {"shuffle": False}),
         ("ops", {"ops": [ops.RandomFlip(0)]}, {"ops": [ops.RandomFlip(1)]}),
-        (
-            "ops",
-            {"ops": {"x": [ops.RandomFlip(0)], "y": [ops.RandomFlip(0)]}},
-            {"ops": {"y": [ops.RandomFlip(0)], "x": [ops.RandomFlip(0)]}},  # other draws
-        ),
+        ("ops", BOTH, {"ops": dict(reversed(BOTH["ops"].items()))}),  # other draws
         ("fields", {"fields": FIELD}, {"fields": pyecho.Field((None, 3), "uint8", 99, pad=1)}),
     ],
 )
-def test_options_that_decide_the_output_are_told_apart(name, given, other):
-    state = pyecho.EchoLoader([1], batch_size=4, **given).state_dict()
+def test_message_names_the_option_that_differs(name, given, other):
+    given = {"batch_size": 4} | given
+    state = pyecho.EchoLoader([1], **given).state_dict()
     with pytest.raises(pyecho.CheckpointError, match=f"{name}="):
-        pyecho.EchoLoader([1], batch_size=4, **other).load_state_dict(state)
-
-
-@pytest.mark.parametrize(
-    ("option", "other"),
-    [
-        ("factor", pyecho.Adaptive(4, 2, max_age=9)),
-        ("min_uses", pyecho.Adaptive(3, 1, max_age=9)),
-        ("max_age", pyecho.Adaptive(3, 2)),
-    ],
-)
-def test_message_names_what_differs_in_an_adaptive_factor(option, other):
-    state = pyecho.EchoLoader([1], pyecho.Adaptive(3, 2, max_age=9), batch_size=1).state_dict()
-    with pytest.raises(pyecho.CheckpointError, match=f"{option}="):
-        pyecho.EchoLoader([1], other, batch_size=1).load_state_dict(state)
+        pyecho.EchoLoader([1], **given | other).load_state_dict(state)
 
 
 def test_sources_unlike_that_of_the_state_are_refused_at_the_first_batch():

@@ -25,19 +25,6 @@ pytestmark = [
 ]
 
 
-def test_state_can_be_loaded_in_the_middle_of_an_iteration_of_the_same_loader():
-    consumer = Consumer(loader_of("iterated", 20, factor=3, batch_size=4))
-    consumer.take(3)
-    state = consumer.loader.state_dict()
-    rest = consumer.take(7)
-    consumer.loader.load_state_dict(state)
-    with pytest.raises(pyecho.Closed):
-        consumer.next()
-    consumer.batches = None
-    assert consumer.loader.state_dict() == state  # nothing has happened since
-    assert consumer.take(7) == rest
-
-
 @pytest.mark.parametrize("batch_size", [None, 5])
 def test_source_with_indices_is_read_again_only_where_items_are_needed(batch_size):
     options = {"factor": 2, "batch_size": batch_size, "shuffle_buffer": 10, "threads": 0}

@@ -34,11 +34,6 @@ def moved(loader, **arguments):
     return torch.load(file, weights_only=True)
 
 
-def plain(emission):
-    batch, info = emission
-    return batch["image"].tolist(), batch["label"].tolist(), info.source_index.tolist()
-
-
 def augmented(source, **options):
     options = {"batch_size": 4, "shuffle_buffer": 8, "augment": lambda batch, rng: batch} | options
     return pyecho.torch.EchoLoader(source, 2, **options)
@@ -152,14 +147,6 @@ def test_changes_of_batches_change_no_state_taken_before_them(workers):
             emitted.append(batch.tolist())
             batch.zero_()
         assert emitted == wanted
-
-
-def test_state_after_batches_were_skipped_can_be_in_a_file():
-    make = partial(pyecho.torch.EchoLoader, Numbers(), 2, batch_size=4, with_info=True)
-    whole, loader, again = [plain(each) for each in make()], make(), make()
-    loader.skip_first_batches(3)
-    again.load_state_dict(moved(loader))
-    assert [plain(each) for each in again] == whole[3:]
 
 
 RETURNED = {

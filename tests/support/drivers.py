@@ -41,17 +41,15 @@ class Sized(Iterated):
         return len(self.items)
 
 
-class GoesOn:
-    """Yields floats, and goes on by a state of its own."""
+class GoesOn(Iterated):
+    """A source that goes on by a state of its own."""
 
-    def __init__(self, items):
-        self.items = items
-        self.at = 0
+    at = 0
 
     def __iter__(self):
-        while self.at < self.items:
+        while self.at < len(self.items):
             self.at += 1
-            yield float(self.at - 1)
+            yield self.items[self.at - 1]
         self.at = 0
 
     def state_dict(self):

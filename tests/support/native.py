@@ -39,6 +39,8 @@ class Calls:
         self.fail.argtypes = [pointer, ctypes.c_char_p]
         self.acquire = library.pyecho_acquire
         self.acquire.argtypes = [pointer, pointer, ctypes.c_int64]
+        self.get_stats = library.pyecho_get_stats
+        self.get_stats.argtypes = [pointer, pointer]
         self.close = library.pyecho_close
         self.close.argtypes = [pointer]
 
@@ -50,6 +52,12 @@ class Calls:
             ctypes.c_int64.from_address(slot.data).value = number
             status = self.commit(handle, ctypes.byref(slot), 1)
         return status
+
+    def waited_ns(self, handle: int) -> int:
+        """Return how long producers have waited for room."""
+        stats = (ctypes.c_uint64 * 9)(9 * 8)  # a pyecho_stats, which begins with its size
+        assert self.get_stats(handle, stats) == OK
+        return stats[7]
 
 
 def handle_of(capsule: object) -> int:

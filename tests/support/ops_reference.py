@@ -1,31 +1,23 @@
 """A reference of `pyecho.ops` in plain NumPy and Python: see csrc/core/ops/program.hpp."""
 
 import math
+from functools import partial
 
 import numpy as np
+from reference_random import GOLDEN_GAMMA, MASK, mix64, stream_key, unit_at
 
 from pyecho import ops
 
-MASK, GAMMA = 2**64 - 1, 0x9E3779B97F4A7C15
+WINDOW_STREAM = 3
 
 
-def mix64(z):
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
-    return z ^ (z >> 31)
-
-
-def key_of_use(seed, epoch, stream, use):
-    seed = seed if stream == 0 else mix64((seed + stream * GAMMA) & MASK)
-    of_seed = mix64((seed + GAMMA) & MASK)
-    of_epoch = mix64((of_seed + epoch + GAMMA) & MASK)
-    return mix64((mix64((of_epoch + 3 * GAMMA) & MASK) + (use + 1) * GAMMA) & MASK)
+def key_of_use(seed, epoch, use):
+    return mix64((stream_key(seed, epoch, WINDOW_STREAM) + (use + 1) * GOLDEN_GAMMA) & MASK)
 
 
 def draws_of(key, number):
     """Return a function that gives random number i of the operation of this number."""
-    base = mix64((key + (number + 1) * GAMMA) & MASK)
-    return lambda i: (mix64((base + (i + 1) * GAMMA) & MASK) >> 11) * 2.0**-53
+    return partial(unit_at, mix64((key + (number + 1) * GOLDEN_GAMMA) & MASK))
 
 
 def transformed(item, operations, key, *, leaf=0, first=0):

@@ -57,7 +57,8 @@ def test_ctrl_c_right_after_the_fork_of_a_worker_leaves_no_process():
             child = fork()
             if child:
                 left.append(child)
-                libc.usleep(100_000)
+                while signal.SIGINT not in signal.sigpending():  # it is blocked, or raised here
+                    os.sched_yield()
             return child
 
         os.setpgid(0, 0)

@@ -47,20 +47,6 @@ TEST(Interface, GroupsAreReservedAndCommittedAtOnce) {
   EXPECT_EQ(rows_until(PYECHO_END, buffer).size(), 60U);
 }
 
-TEST(Interface, PassesFlowAndEpochsBegin) {
-  const Held buffer(config_of(2));
-  for (int i = 0; i < 3; ++i) {
-    put(buffer, i);
-  }
-  ASSERT_EQ(pyecho_end_pass(buffer, PYECHO_FOREVER), PYECHO_OK);
-  put_all(buffer, 3);
-  EXPECT_EQ(rows_until(PYECHO_END, buffer).size(), 6U);
-  EXPECT_EQ(rows_until(PYECHO_END, buffer).size(), 6U);
-  ASSERT_EQ(pyecho_begin(buffer, 1, 1), PYECHO_OK);
-  put_all(buffer, 1);
-  EXPECT_EQ(rows_until(PYECHO_END, buffer), (std::vector<std::int64_t>{0, 0}));
-}
-
 TEST(Interface, AFailureComesAfterEverythingElse) {
   const Held buffer(config_of(2));
   put(buffer, 0);
@@ -89,19 +75,6 @@ TEST(Interface, WaitsEndAtTheirTimeAndAtAStop) {
   EXPECT_EQ(pyecho_stop(buffer), PYECHO_OK);
   producer.join();
   EXPECT_EQ(pyecho_acquire(buffer, &batch, PYECHO_FOREVER), PYECHO_CLOSED);
-}
-
-TEST(Interface, ABatchKeepsTheBufferAlive) {
-  const pyecho_config config = config_of(1, 1, 1);
-  pyecho_buffer* buffer = nullptr;
-  ASSERT_EQ(pyecho_create(&config, &buffer), PYECHO_OK);
-  put(buffer, 7);
-  pyecho_batch batch = PYECHO_BATCH_INIT;
-  ASSERT_EQ(pyecho_acquire(buffer, &batch, PYECHO_FOREVER), PYECHO_OK);
-  pyecho_release(buffer);
-  EXPECT_EQ(*reinterpret_cast<std::int64_t*>(batch.data), 7);
-  EXPECT_EQ(pyecho_release_batch(buffer, &batch), PYECHO_OK);
-  EXPECT_EQ(batch.id, 0U);
 }
 
 // Takes what there is; returns the flags of the end that follows.
@@ -147,28 +120,6 @@ TEST(Interface, AnEndTellsWhetherItIsThatOfAPassOrOfAnEmptyOneOrTheLast) {
 }
 
 // ---------------------------------------------------------------- growth
-
-// A program of today with structs that a later library knows more of: it writes only what the program knows.
-TEST(Growth, AnEarlierProgramRuns) {
-  const Held buffer(config_of());
-  struct {
-    pyecho_stats stats = PYECHO_STATS_INIT;
-    std::uint64_t behind = 0xABCD;
-  } shorter;
-  shorter.stats.struct_bytes = offsetof(pyecho_stats, batches);
-  shorter.stats.batches = 77;
-  ASSERT_EQ(pyecho_get_stats(buffer, &shorter.stats), PYECHO_OK);
-  EXPECT_EQ(shorter.stats.batches, 77U);
-  EXPECT_EQ(shorter.behind, 0xABCDU);
-
-  pyecho_config config = config_of();
-  config.struct_bytes = offsetof(pyecho_config, shuffle_buffer);  // what follows has its default
-  config.max_bytes = 1;
-  const Held other(config);
-  pyecho_layout layout = PYECHO_LAYOUT_INIT;
-  EXPECT_EQ(pyecho_get_layout(other, &layout), PYECHO_OK);
-  EXPECT_EQ(layout.batch_size, 4U);
-}
 
 // A program of tomorrow, with longer structs, and leaves that are further apart.
 TEST(Growth, ALaterProgramRuns) {

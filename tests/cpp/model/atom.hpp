@@ -36,7 +36,7 @@ class Atom {
     const auto visible = static_cast<std::uint32_t>(stores_.size() - oldest);
     const std::size_t read = stores_.size() - 1 - scheduler().choose_age(visible);
     seen(read);
-    if (acquires(order) && !scheduler().weakened(Access::kLoad)) {
+    if (acquires(order)) {
       acquire(read);
     }
     return stores_[read].value;
@@ -44,7 +44,7 @@ class Atom {
 
   void store(T value, std::memory_order order) {
     scheduler().step();
-    append(value, releases(order) && !scheduler().weakened(Access::kStore), {});
+    append(value, releases(order), {});
   }
 
   T fetch_add(T delta, std::memory_order order) {
@@ -61,18 +61,17 @@ class Atom {
     scheduler().step();
     const std::size_t latest = stores_.size() - 1;
     seen(latest);
-    const bool strong = !scheduler().weakened(Access::kReadModifyWrite);
     if (stores_[latest].value != expected) {
-      if (acquires(failure) && strong) {
+      if (acquires(failure)) {
         acquire(latest);
       }
       expected = stores_[latest].value;
       return false;
     }
-    if (acquires(success) && strong) {
+    if (acquires(success)) {
       acquire(latest);
     }
-    append(desired, releases(success) && strong, stores_[latest].released);
+    append(desired, releases(success), stores_[latest].released);
     return true;
   }
 
@@ -93,11 +92,10 @@ class Atom {
     scheduler().step();
     const std::size_t latest = stores_.size() - 1;
     const T value = stores_[latest].value;
-    const bool strong = !scheduler().weakened(Access::kReadModifyWrite);
-    if (acquires(order) && strong) {
+    if (acquires(order)) {
       acquire(latest);
     }
-    append(change(value), releases(order) && strong, stores_[latest].released);
+    append(change(value), releases(order), stores_[latest].released);
     return value;
   }
 

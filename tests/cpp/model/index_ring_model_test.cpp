@@ -78,20 +78,5 @@ TEST_P(IndexRingModel, larger_programs_are_right_in_random_interleavings) {
   }
 }
 
-// Thread 0 pushes, thread 1 pops.
-TEST_P(IndexRingModel, races_without_any_one_of_the_orders_in_its_table) {
-  const Groups groups = GetParam();
-  const RingProgram description{.capacity = groups[0], .items = 2 * groups[0], .attempts = 2, .groups = groups};
-  const auto first_failure = [&](int thread, Access access) {
-    const Limits limits{.weakened = [=](int t, Access a) { return t == thread && a == access; }};
-    return explore_all([&] { return make_ring_program(description); }, limits).first_failure;
-  };
-  EXPECT_EQ(first_failure(kNoThread, Access::kLoad), "");
-  EXPECT_EQ(first_failure(0, Access::kStore), "data race") << "W1";
-  EXPECT_EQ(first_failure(1, Access::kLoad), "data race") << "R1";
-  EXPECT_EQ(first_failure(1, Access::kStore), "filled too early") << "R2";
-  EXPECT_EQ(first_failure(0, Access::kLoad), "filled too early") << "W2";
-}
-
 }  // namespace
 }  // namespace pyecho::model

@@ -65,15 +65,6 @@ TEST(IndexRingTicketsModel, tickets_come_out_in_order_in_every_interleaving) {
   }
 }
 
-TEST(IndexRingTicketsModel, races_without_w1_or_r1) {
-  for (const std::uint32_t group : {1U, 3U}) {
-    const Limits no_w1{.weakened = [](int t, Access a) { return t != 2 && a == Access::kStore; }};
-    EXPECT_EQ(explore_publishing(group, no_w1).first_failure, "data race");
-    const Limits no_r1{.weakened = [](int t, Access a) { return t == 2 && a == Access::kLoad; }};
-    EXPECT_EQ(explore_publishing(group, no_r1).first_failure, "data race");
-  }
-}
-
 // The cycle of a slot through SlotPool: free ring, ticket, filled ring, free ring.
 struct Rotation {
   static constexpr std::uint32_t kSlots = 2;

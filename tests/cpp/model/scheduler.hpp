@@ -50,14 +50,10 @@ class Chooser {
   virtual std::uint32_t choose(std::uint32_t options) = 0;
 };
 
-enum class Access : unsigned char { kLoad, kStore, kReadModifyWrite };
-
 struct Limits {
   unsigned preemptions = 2;  // switches away from a thread that could continue
   unsigned stale_reads = 1;  // loads that return an older value than the latest
   unsigned steps = 5000;     // more than any thread needs; beyond this there is no progress
-  // Returns true for an access whose order is weakened to relaxed, so that the model must find a failure.
-  std::function<bool(int thread, Access access)> weakened = {};
 };
 
 class Scheduler {
@@ -145,9 +141,6 @@ class Scheduler {
   [[nodiscard]] bool happened_before(Moment moment) {
     return moment.thread == kNoThread || running_ == kNoThread ||
            moment.step <= clock().steps[static_cast<std::size_t>(moment.thread)];
-  }
-  [[nodiscard]] bool weakened(Access access) const {
-    return running_ != kNoThread && limits_.weakened && limits_.weakened(running_, access);
   }
   // Chooses one of `options` values to read; 0 is the latest.
   std::uint32_t choose_age(std::uint32_t options) {

@@ -78,14 +78,31 @@ INSTANTIATE_TEST_SUITE_P(Shapes, EchoBufferStress,
                                          EchoCase{2, 3, 40, 32, true}, EchoCase{2, 1, 30, 4, false, true},
                                          EchoCase{3, 2, 9, 7, true, true}));
 
+EchoConfig random_config(Xoshiro256& random) {
+  const std::uint32_t rows = 1 + random.below(8);
+  const bool unique = random.below(3) == 0;
+  EchoConfig config{.plan = {.capacity = (unique ? rows : 1) + random.below(20),
+                             .factor = 1.0 + 0.5 * random.below(8),
+                             .seed = random.next(),
+                             .unique_in_batch = unique,
+                             .segment_uses = random.below(2) * (1 + random.below(100)),
+                             .batch_size = rows},
+                    .leaves = random.below(2) == 0 ? kItemLeaves : kLongItemLeaves,
+                    .with_info = random.below(2) == 0,
+                    .prefetch = 1 + random.below(4),
+                    .threads = random.below(4)};
+  if (random.below(3) == 0) {
+    keep_items(config);
+  }
+  return config;
+}
+
 // Producers, consumer and workers are stopped or closed at random moments, and begin again. The output is a prefix of
 // the plan, and the whole plan after a close.
 TEST(EchoBufferStop, random_stops_and_closes_end_everything_and_begin_starts_afresh) {
   Xoshiro256 random(11);
   for (std::uint64_t left = stress_items() / 20'000 + 20; left > 0; --left) {
-    EchoConfig config{.plan = {.capacity = 1 + random.below(8), .factor = 1.5, .batch_size = 1 + random.below(8)},
-                      .leaves = random.below(2) == 0 ? kItemLeaves : kLongItemLeaves,
-                      .threads = random.below(4)};
+    EchoConfig config = random_config(random);
     config.max_bytes = EchoBuffer::min_bytes(config);
     EchoBuffer buffer(config);
     for (std::uint64_t epoch = 1; epoch < 8; ++epoch) {
