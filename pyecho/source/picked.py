@@ -33,7 +33,7 @@ def picked(inner: Source, config: Config) -> Source:
     else:
         order = Order(items)
     if config.num_workers:
-        from pyecho.workers.source import Worked
+        from pyecho.source.worked import Worked
 
         return Worked(inner, get, order, config)
     return Picked(inner, get, order, unbatch=config.splits_batches)

@@ -12,7 +12,8 @@ from pyecho._core import ConfigError
 from pyecho.config import Config
 from pyecho.source.order import Order, Sampled
 from pyecho.source.picked import Picked
-from pyecho.source.reader import Source
+from pyecho.source.reader import Source, item_at
+from pyecho.source.sniff import tell_epoch
 from pyecho.workers.passes import WorkedPass
 from pyecho.workers.pool import Pool, Worker
 from pyecho.workers.process import Job
@@ -49,9 +50,10 @@ class Worked(Picked):
         if pool is None or pool.closed or pool.process != os.getpid():
             config = self._config
             job = Job(
-                get=self._get,
+                get=partial(item_at, self._get),
+                tell=partial(tell_epoch, self.object),
                 dataset=self.object,
-                count=config.num_workers,
+                workers=config.num_workers,
                 seed=config.seed,
                 rank=config.rank,
                 ranks=config.ranks,
