@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import sys
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -16,8 +17,10 @@ from typing import Any
 import numpy as np
 
 from pyecho._core import CheckpointError
+from pyecho.source.base import Pass
+from pyecho.source.drawn import Caller, Drawn, plainly
 from pyecho.source.iterable import Iterable
-from pyecho.source.lists import Lists, Loaded, Order, SeededLists, is_known, with_generator
+from pyecho.source.lists import Lists, Loaded, Order, is_known, with_generator
 from pyecho.source.seen import digest_of_list
 from pyecho.source.sniff import is_stateful
 
@@ -57,7 +60,6 @@ class DataLoaderSource(Iterable):
     def __init__(self, given: Any, *, unbatch: bool) -> None:
         super().__init__(given, unbatch=unbatch)
         self._base: int | None = None
-        self._epoch = 0
         self._begins: dict[int, list[Any]] = {}  # by epoch: states of the user's generators
         self._restored: dict[int, list[Any]] = {}  # of a state, until another pass begins
         self._drawn_to_end = -1  # the epoch of the pass that was last
@@ -67,7 +69,7 @@ class DataLoaderSource(Iterable):
         # States where epochs begin, until one has begun; None: none is beginning.
         self._tried: dict[int, list[Any]] | None = None
         self._copy_loader()
-        self.indexed = not unbatch or self._has_lists
+        self._by_index = not unbatch or self._has_lists
 
     def close(self) -> None:
         """Let go of workers that serve all passes."""
@@ -90,7 +92,7 @@ class DataLoaderSource(Iterable):
     def doubt(self, why: str) -> None:
         """Trust neither the length nor the lists of indices."""
         super().doubt(why)
-        self.indexed = not self.batched
+        self._by_index = not self.batched
 
     def prepare(self) -> None:
         """Draw the base, once; the pass that is told next is the first of those that flow."""
@@ -113,34 +115,30 @@ class DataLoaderSource(Iterable):
 
     def set_epoch(self, epoch: int) -> None:
         """Tell the loader, its samplers and its dataset."""
-        self._epoch = epoch
         self._first = epoch if self._first < 0 else self._first
         super().set_epoch(epoch)
 
     # ------------------------------------------------------------ passes
 
-    def read(self, start: int = 0) -> Iterator[Any]:
-        """Begin one pass."""
-        return self.read_from(start)[0]
-
-    def read_from(self, row: int) -> tuple[Iterator[Any], int]:
-        """Begin one pass with the item that has this row; return it and the item's first row."""
+    def _open(self, at: int) -> Pass:
         begins: list[int] = []
 
         def keep(begin: int, end: int) -> bool:
-            if not begins and end > row:
+            if not begins and end > at:
                 begins.append(begin)
-            return end > row or row == 0  # the first list may be empty
+            return end > at or at == 0  # the first list may be empty
 
         items, lists = self._begin(keep)
-        if row > 0:
+        if at > 0:
             lists.look()
-        return items, begins[0] if begins else lists.row
+        return Pass(items, begins[:1] or [lists.row])
 
-    def holding(self, rows: Sequence[int]) -> tuple[Iterator[Any], list[int]] | None:
-        """Return the items that have these rows of a pass, and the first row of each, once read."""
+    def holding(self, epoch: int, rows: Sequence[int]) -> Pass | None:
+        """Begin a pass that has only the items with these rows."""
         if not self.indexed:
             return None
+        if epoch != self.epoch:
+            self.set_epoch(epoch)
         begins: list[int] = []
 
         def keep(begin: int, end: int) -> bool:
@@ -149,49 +147,52 @@ class DataLoaderSource(Iterable):
                 begins.append(begin)
             return held
 
-        return self._begin(keep)[0], begins
+        return Pass(self._begin(keep)[0], begins)
 
     def _begin(self, keep: Callable[[int, int], bool]) -> tuple[Iterator[Any], Lists]:
         self._loader.generator = self._seeded(1)  # that seeds the workers
         by_row = self.batched and self._has_lists
         again = self._loader.num_workers == 0  # Ctrl-C may cut loading short, in this thread
-        lists = Lists(partial(self._draw, []), keep, self._drawn, by_row=by_row, again=again)
+        drawn = Drawn(partial(self._draw, []))
+        lists = Lists(drawn, keep, self._drawn, by_row=by_row, again=again)
         self._order.lists = lists
         items = Loaded(iter(self._iterated), lists, self._stop_counting, batched=self.batched)
         return items, lists
 
     def _stop_counting(self) -> None:
         """Read from the beginning from now on: a batch has other rows than its list of indices."""
-        self.indexed = False
+        self._by_index = False
 
-    def _draw(self, begun: list[list[Any]]) -> Iterator[Any]:
-        """Return the lists of indices of the pass.
+    def _draw(self, begun: list[list[Any]]) -> tuple[Callable[[], Iterator[Any]], Caller]:
+        """Begin the lists of indices of the pass, see `Drawn`.
 
         `begun` gets the generators' states; where it has them, Ctrl-C has cut this short before.
         """
         given: list[Any] = []
         with_generator(self._sampler, None, given)
         if not begun:
-            tried = (self._tried or {}).get(self._epoch)
+            tried = (self._tried or {}).get(self.epoch)
             begun.append(self._beginning(given) if tried is None else tried)
         if self._tried is not None:
-            self._tried[self._epoch] = begun[0]
-        if self._epoch not in self._restored:
+            self._tried[self.epoch] = begun[0]
+        if self.epoch not in self._restored:
             self._restored = {}
         self._first_known, self._drawn_to_end = 0, -1
-        self._remember(self._epoch, *begun)
-        lists = self._lists_from(given, *begun)
-        return lists if self._is_known else self.seen.watched(lists, digest_of_list)
+        self._remember(self.epoch, *begun)
+        sampler, call = self._sampler_from(given, *begun)
+        if self._is_known:
+            return partial(iter, sampler), call
+        return lambda: self.seen.watched(iter(sampler), digest_of_list), call
 
     def _beginning(self, given: list[Any]) -> list[Any]:
         """Return the states of the user's generators where the pass begins."""
-        if self._is_behind(self._epoch):
-            self._restored = {self._epoch: self._drawn_up_to(self._epoch, given)}
-        if self._epoch in self._restored:
-            return self._restored[self._epoch]
-        if self._epoch < self._first_known:
+        if self._is_behind(self.epoch):
+            self._restored = {self.epoch: self._drawn_up_to(self.epoch, given)}
+        if self.epoch in self._restored:
+            return self._restored[self.epoch]
+        if self.epoch < self._first_known:
             raise CheckpointError(
-                f"items of epoch {self._epoch} are to be read again, and the state knows the "
+                f"items of epoch {self.epoch} are to be read again, and the state knows the "
                 f"generator of the DataLoader only from epoch {self._first_known} on; use "
                 "state_dict(payload=True)"
             )
@@ -208,8 +209,8 @@ class DataLoaderSource(Iterable):
                 "state_dict() instead of skip_first_batches(), or leave out generator="
             )
         for _ in range(skipped):
-            for _ in self._lists_from(given, states):
-                pass
+            sampler, call = self._sampler_from(given, states)
+            call(partial(deque, sampler, maxlen=0))
             states = [each.get_state() for each in given]
         return states
 
@@ -218,8 +219,8 @@ class DataLoaderSource(Iterable):
         latest = max(self._restored, default=epoch)
         return latest < epoch and latest != self._drawn_to_end
 
-    def _lists_from(self, given: list[Any], states: list[Any]) -> Iterator[Any]:
-        """Return the lists of indices of a pass that begins with these states."""
+    def _sampler_from(self, given: list[Any], states: list[Any]) -> tuple[Any, Caller]:
+        """Return the sampler of a pass that begins with these states, and what calls its steps."""
         if len(states) != len(given):
             raise CheckpointError(
                 f"the state has {len(states)} generators of the DataLoader's samplers, which have "
@@ -231,10 +232,10 @@ class DataLoaderSource(Iterable):
         if (generator := owned(self.object).generator) is not None:
             _random(generator)  # with which a DataLoader seeds its workers
         if self._is_known:
-            return iter(sampler)
+            return sampler, plainly
         from pyecho.torch.random import SeededTorch
 
-        return SeededLists(sampler, SeededTorch(self._seed_of_draws).call)
+        return sampler, SeededTorch(self._seed_of_draws).call
 
     def _seed_of_draws(self) -> int:
         """Return the seed for what a sampler draws from the global generator, in this thread."""
@@ -243,10 +244,10 @@ class DataLoaderSource(Iterable):
 
     def _drawn(self) -> None:
         """Remember where the next pass begins."""
-        self._drawn_to_end = self._epoch
+        self._drawn_to_end = self.epoch
         given: list[Any] = []
         with_generator(self._sampler, None, given)
-        self._remember(self._epoch + 1, [each.get_state() for each in given])
+        self._remember(self.epoch + 1, [each.get_state() for each in given])
 
     def _remember(self, epoch: int, begin: list[Any]) -> None:
         if begin:
@@ -255,7 +256,7 @@ class DataLoaderSource(Iterable):
 
     def _seeded(self, which: int) -> Any:
         assert self._base is not None
-        [seed] = np.random.SeedSequence([self._base, self._epoch, which]).generate_state(1, "u8")
+        [seed] = np.random.SeedSequence([self._base, self.epoch, which]).generate_state(1, "u8")
         return _torch().Generator().manual_seed(int(seed) >> 1)
 
     # ------------------------------------------------------------ states
@@ -274,7 +275,7 @@ class DataLoaderSource(Iterable):
         listed = [[epoch, list(begin)] for epoch, begin in begins.items()]
         if is_drawn:
             self._draw_base()
-        base, counted = self._base if is_drawn else None, self.indexed
+        base, counted = self._base if is_drawn else None, self._by_index
         if base is None and not listed and counted:
             return None
         return {"base": base, "begins": listed, "counted": counted}
@@ -283,7 +284,7 @@ class DataLoaderSource(Iterable):
         """Have passes be in the order of a state."""
         known = order or {"base": None, "begins": [], "counted": True}
         self._base = known["base"]
-        self.indexed = self.indexed and known["counted"]
+        self._by_index = self._by_index and known["counted"]
         self._begins = {
             epoch: [_torch().from_numpy(each.copy()) for each in begin]
             for epoch, begin in known["begins"]

@@ -6,12 +6,12 @@ import copy
 import itertools
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from pyecho.items.rows import rows_of
+from pyecho.source.drawn import Drawn
 from pyecho.source.iterable import batch_of
 
 
@@ -33,98 +33,67 @@ class Order:
 
 
 class Lists(Iterator[Any]):
-    """The lists of indices of a pass that are kept; the pass is drawn with the first of them.
+    """The lists of indices of a pass that ``keep(begin, end)`` keeps, by the rows of each.
 
-    With `again` a list whose items were not loaded (Ctrl-C) is yielded once more after `failed()`.
+    By batches, unless `by_row`. ``end()`` is called at the end of the pass, once. With `again` a
+    list is yielded until its items are `loaded`, which Ctrl-C may cut short.
     """
 
     def __init__(
         self,
-        draw: Callable[[], Iterator[Any]],
+        drawn: Drawn,
         keep: Callable[[int, int], bool],
-        drawn: Callable[[], None],
+        end: Callable[[], None],
         *,
         by_row: bool,
         again: bool,
     ) -> None:
-        self._draw = draw
+        self._drawn = drawn
         self._keep = keep
-        self._drawn = drawn  # called at the end, once
-        self._is_over = False
+        self._end = end
         self._by_row = by_row
-        self._lists: Iterator[Any] | None = None
-        self._drawing: list[Any] = []
-        self._count = 0  # of the lists before
         self._again = again
-        self._following: list[Any] = []
-        self._loading: list[Any] = []
+        self._is_over = False
+        self._has_yielded = False  # the list that follows
+        self._count = 0  # of the lists before that
+        self._rows = 0  # of that one
+        self.row = 0
+        """Rows (batches, if these are the items) before it."""
         self.sizes: list[int] = []
         """Rows of the lists that were yielded, for `Loaded`."""
-        self.row = 0
-        """Rows (batches, if these are the items) before the next list."""
 
     def __next__(self) -> Any:
-        """Return the next list that is kept."""
-        if not self._following:
-            self._following.append(self._read())
-        if self._again:
-            self._loading[:] = self._following
-        following = self._following[0]
-        del self._following[0]
+        """Return the next list."""
+        following = self.look()
+        if following is None:
+            raise StopIteration
+        self._has_yielded = True
+        if not self._again:
+            self.loaded()
         return following
 
-    def loaded(self) -> None:
-        """Know that the items of the last list were loaded."""
-        self._loading.clear()
-
-    def failed(self) -> None:
-        """Go back to the last list, if its items were not loaded."""
-        self._following.extend(self._loading)
-        self._loading.clear()
-
-    def _read(self) -> Any:
-        if self._lists is None:
-            self._lists = self._drawn_again()
-        while self._drawing or self._draws():
-            each, begin = self._drawing[0], self.row
-            end = begin + (len(each) if self._by_row else 1)
-            keeps = self._keep(begin, end)
-            # No call from here on, so that Ctrl-C finds all of it done or nothing.
-            del self._drawing[0]
-            self.row = end
+    def look(self) -> Any:
+        """Return the list that follows; None at the end."""
+        while block := self._drawn(self._count, 1):
+            self._rows = len(block[0]) if self._by_row else 1
+            if self._keep(self.row, self.row + self._rows):
+                return block[0]
+            # No call in between, so that Ctrl-C finds both done or nothing.
             self._count += 1
-            if keeps:
-                if self._by_row:
-                    self.sizes = [*self.sizes, end - begin]
-                return each
+            self.row += self._rows
         if not self._is_over:
-            self._drawn()
+            self._end()
         self._is_over = True
-        raise StopIteration
+        return None
 
-    def _draws(self) -> bool:
-        """Draw a list, and keep it. Return False if there is none."""
-        assert self._lists is not None
-        try:
-            self._drawing.extend(itertools.islice(self._lists, 1))
-        except BaseException:
-            if not self._drawing:
-                self._lists = None  # a generator, which PyTorch's samplers have, is over for good
-            raise
-        return bool(self._drawing)
-
-    def _drawn_again(self) -> Iterator[Any]:
-        """Begin the pass, and go to where it was."""
-        lists = self._draw()
-        for _ in itertools.islice(lists, self._count):
-            pass
-        return lists
-
-    def look(self) -> None:
-        """Skip to the first list now, unless a worker has it already."""
-        if self._lists is None:
-            with suppress(StopIteration):
-                self._following.append(self._read())
+    def loaded(self) -> None:
+        """Go on after the list that was yielded, if not yet."""
+        if self._has_yielded:
+            if self._by_row:
+                self.sizes = [*self.sizes, self._rows]
+            self._has_yielded = False
+            self._count += 1
+            self.row += self._rows
 
 
 class Loaded(Iterator[Any]):
@@ -145,12 +114,7 @@ class Loaded(Iterator[Any]):
     def __next__(self) -> Any:
         """Return the next batch."""
         if not self._taken:
-            try:
-                self._taken.extend(itertools.islice(self._items, 1))
-            except BaseException:
-                if not self._taken:
-                    self._lists.failed()
-                raise
+            self._taken.extend(itertools.islice(self._items, 1))
         if not self._taken:
             raise StopIteration
         self._lists.loaded()
@@ -161,31 +125,6 @@ class Loaded(Iterator[Any]):
             self._uneven()
         del self._taken[0], sizes[:1]
         return item
-
-
-class SeededLists(Iterator[Any]):
-    """The lists of a sampler; `call` calls each step with a seeded generator of pyecho's."""
-
-    def __init__(self, sampler: Any, call: Callable[[Callable[[], Any]], Any]) -> None:
-        self._sampler = sampler
-        self._call = call
-        self._items: Iterator[Any] | None = None
-        self._drawn: list[Any] = []
-
-    def __next__(self) -> Any:
-        """Return the next list."""
-        if not self._drawn:
-            self._call(self._draw)
-        if not self._drawn:
-            raise StopIteration
-        drawn = self._drawn[0]
-        del self._drawn[0]
-        return drawn
-
-    def _draw(self) -> None:
-        if self._items is None:
-            self._items = iter(self._sampler)
-        self._drawn.extend(itertools.islice(self._items, 1))
 
 
 def with_generator(sampler: Any, generator: Any, given: list[Any]) -> Any:

@@ -49,14 +49,14 @@ def test_kind_of_source_tells_its_traits_and_starts_where_it_can(given: Any, tra
     assert {name for name in names if getattr(source, name)} == set(traits.split())
     if source.indexed:
         for start in range(5):
-            assert [*source.read(start)] == list(range(start, 4))
+            assert [*source.open(0, start).items] == list(range(start, 4))
     else:
-        assert [*source.read()] == list(range(4))
+        assert [*source.open(0).items] == list(range(4))
 
 
 def test_list_with_an_order_of_its_own_is_iterated() -> None:
     source = source_of(Shuffled([0, 1, 2]), Config(batch_size=None))
-    assert [*source.read()] == [2, 1, 0]
+    assert [*source.open(0).items] == [2, 1, 0]
 
 
 def test_memory_map_is_read_in_chunks_that_are_copies(tmp_path: Any) -> None:
@@ -64,10 +64,11 @@ def test_memory_map_is_read_in_chunks_that_are_copies(tmp_path: Any) -> None:
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
     source = source_of(mapped, Config(batch_size=2))
     assert not source.in_memory
-    [chunk] = source.read()
+    [chunk] = source.open(0).items
     assert chunk.tolist() == list(range(6))
     assert not np.shares_memory(chunk, mapped)
-    rows = [*source_of(np.lib.stride_tricks.as_strided(mapped), Config(batch_size=None)).read()]
+    strided = source_of(np.lib.stride_tricks.as_strided(mapped), Config(batch_size=None))
+    rows = [*strided.open(0).items]
     assert rows == list(range(6))
 
 

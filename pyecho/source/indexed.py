@@ -1,0 +1,184 @@
+"""Sources with items by index that are read in an order of their own: shuffled, or a sampler's."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from pyecho import _core
+from pyecho._core import ConfigError, EchoError
+from pyecho.config import Config
+from pyecho.source.arrays import Arrays, has_columns
+from pyecho.source.base import Pass, Source
+from pyecho.source.drawn import Caller, Drawn, plainly
+from pyecho.source.iterable import Iterable, batch_of
+from pyecho.source.reader import Indexed, Mapped, item_at
+from pyecho.source.sniff import has_special, length_of, tell_epoch
+from pyecho.warn import warn
+
+BLOCK = 1024
+"""Indices that are computed, or taken from a sampler, at a time."""
+
+
+class MapStyle(Source):
+    """Reads items by index, as `shuffle`, `sampler` and `num_workers` ask.
+
+    If shuffled, rank r of R has the places r, r + R, ... of the whole order, a permutation that
+    (seed, epoch) selects; it is computed place by place, so nothing of it is held. A sampler must
+    yield the same indices again for an epoch. Random functions of torch draw from a generator that
+    (seed, epoch) seeds while it is read, so that samplers of torch without a generator of their own
+    keep to that.
+    """
+
+    def __init__(self, inner: Source, config: Config) -> None:
+        super().__init__(inner.object)
+        sampler, is_array = config.sampler, isinstance(inner, Arrays)
+        if sampler is not None and (
+            isinstance(sampler, Iterator) or not hasattr(type(sampler), "__iter__")
+        ):
+            raise ConfigError(
+                "sampler must be an iterable of indices that can be read again, got "
+                f"{type(sampler).__name__}; pass a list, a sampler of torch, or an object with "
+                "__iter__ and __len__"
+            )
+        self._inner = inner
+        self._config = config
+        self._get = partial(item_at, getter_of(inner, config))
+        self._count = inner.rows if isinstance(inner, Arrays) else partial(len, inner.object)
+        # Rows of arrays are gathered in chunks: one by one they cost a microsecond each.
+        gathered = is_array and config.shuffle and not config.num_workers
+        self._chunk_rows: int | None = getattr(inner, "gathered_rows", None) if gathered else None
+        self.in_memory = inner.in_memory and not config.num_workers
+        self.exact = self._by_index = not config.splits_batches  # else a row may be in any batch
+        self.batched = config.splits_batches or self._chunk_rows is not None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell the source, its dataset and the sampler."""
+        if self._config.sampler is not None:
+            tell_epoch(self._config.sampler, epoch)
+        super().set_epoch(epoch)
+
+    def _open(self, at: int) -> Pass:
+        if self._chunk_rows is None:
+            return Pass(Mapped(self._indices(at), self._get))
+        chunk = partial(self._chunk, self._shuffled(), self._chunk_rows)
+        return Pass(Indexed(chunk, at, len(self._places()), step=self._chunk_rows))
+
+    def _chunk(self, shuffled: Callable[[int, int], Any], step: int, place: int) -> Any:
+        return self._inner.gather(shuffled(place, place - place % step + step))  # type: ignore[attr-defined]
+
+    def _length(self) -> int | None:
+        config = self._config
+        if config.splits_batches:
+            is_whole = config.sampler is None and (config.ranks == 1 or not config.shuffle)
+            return self._inner.length() if is_whole else None
+        return len(self._places()) if config.sampler is None else length_of(config.sampler)
+
+    def _places(self) -> range:
+        """Return the places of this rank in the whole order."""
+        rank, ranks = (self._config.rank, self._config.ranks) if self._config.shuffle else (0, 1)
+        return range(rank, self._count(), ranks)
+
+    def _indices(self, at: int) -> Iterator[Any]:
+        """Return the indices of the pass from place `at` on, by a reader."""
+        if self._config.sampler is not None:
+            drawn = Drawn(partial(self._begin_sampler, self.epoch))
+            return _Blocks(partial(_sampled, drawn, self._config.sampler), at)
+        if self._config.shuffle:
+            shuffled = self._shuffled()
+            return _Blocks(lambda begin: shuffled(begin, begin + BLOCK).tolist(), at)
+        places = self._places()
+        return Indexed(places.__getitem__, at, len(places))
+
+    def _shuffled(self) -> Callable[[int, int], Any]:
+        """Return what returns the indices of this pass from a place of this rank to another."""
+        config, count, places = self._config, self._count(), self._places()
+        seed, epoch = config.seed, self.epoch
+
+        def shuffled(begin: int, end: int) -> Any:
+            part = places[begin:end]
+            last = min(part.stop, count)
+            return _core.permuted(count, seed, epoch, min(part.start, last), last, config.ranks)
+
+        return shuffled
+
+    def _begin_sampler(self, epoch: int) -> tuple[Callable[[], Iterator[Any]], Caller]:
+        iterate = partial(iter, self._config.sampler)
+        if sys.modules.get("torch") is None:
+            return iterate, plainly
+        from pyecho.torch.random import SeededTorch
+
+        bits = _core.permuted(2**62, self._config.seed, epoch, 0, 1, 1)
+        return iterate, SeededTorch(lambda: int(bits[0])).call
+
+
+def getter_of(inner: Source, config: Config) -> Callable[[Any], Any]:
+    """Return what makes an item of its index. Raises `ConfigError` if there are none by index."""
+    if isinstance(inner, Arrays):
+        return inner.item
+    given = inner.object
+    data = sys.modules.get("torch.utils.data")
+    streams = data is not None and isinstance(given, data.IterableDataset)
+    known = has_special(given, "__getitem__") and length_of(given) is not None
+    if not known or streams or not isinstance(inner, Iterable) or has_columns(given):
+        hint = ""
+        if hasattr(given, "batch_sampler"):
+            hint = ", such as the dataset of this DataLoader"
+        raise ConfigError(
+            f"{config.by_index} needs a source with items by index (__getitem__ and __len__), got "
+            f"{type(given).__name__}; pass one{hint}, or shuffle and read in the source itself"
+        )
+    return partial(_batch_at if config.unbatch else operator.getitem, given)
+
+
+def _batch_at(given: Any, index: Any) -> Any:
+    return batch_of(given[index])
+
+
+# ------------------------------------------------------------ samplers
+
+
+def _sampled(drawn: Drawn, sampler: Any, begin: int) -> list[Any]:
+    """Return a block of the indices of a sampler, no more than it tells."""
+    told = length_of(sampler)
+    most = BLOCK if told is None else max(0, min(BLOCK, told - begin))
+    block = drawn(begin, max(1, most))
+    if len(block) < most and told is not None:
+        raise EchoError(
+            f"the sampler ({type(sampler).__name__}) has ended after {begin + len(block)} indices, "
+            f"and its length was {told}; have len() tell how many there are"
+        )
+    if len(block) > most:
+        warn(
+            f"the sampler ({type(sampler).__name__}) has more than the {told} indices it tells: "
+            "the rest is left out; have len() tell how many there are",
+            RuntimeWarning,
+        )
+    return block[:most]
+
+
+class _Blocks(Iterator[Any]):
+    """Yields what blocks hold, from place `start` on, until one is empty."""
+
+    def __init__(self, read: Callable[[int], list[Any]], start: int) -> None:
+        self._read = read
+        self._place = start
+        self._block: list[Any] = []
+        self._end = start  # of the block
+
+    def __next__(self) -> Any:
+        """Return the next index."""
+        place = self._place
+        if place >= self._end:
+            block = self._read(place)
+            end = place + len(block)
+            self._block = block
+            self._end = end
+        if place >= self._end:
+            raise StopIteration
+        index = self._block[place - self._end]
+        self._place = place + 1
+        return index
