@@ -168,7 +168,7 @@ class Source:
 
     @property
     def holder(self) -> Any:
-        """Object with a state of its own (`is_stateful`): the source, or this pass's iterator.
+        """Object with a state of its own (`state_methods`): the source, or this pass's iterator.
 
         None if neither has them; this `Source` itself while it keeps the loaded state of an
         iterator that has ended.

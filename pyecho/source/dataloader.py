@@ -20,9 +20,17 @@ from pyecho._core import CheckpointError
 from pyecho.source.base import Pass
 from pyecho.source.drawn import Caller, Drawn, plainly
 from pyecho.source.iterable import Iterable
-from pyecho.source.lists import Lists, Loaded, Order, is_known, with_generator
+from pyecho.source.lists import (
+    Lists,
+    Loaded,
+    Order,
+    generators_in,
+    is_known,
+    torch,
+    with_generator,
+)
 from pyecho.source.seen import digest_of_list
-from pyecho.source.sniff import is_stateful
+from pyecho.source.sniff import state_methods
 
 MOST_BEGINS = 1024
 """Passes whose beginnings are remembered, of generators that the user gave: 5 kB each."""
@@ -40,7 +48,7 @@ def owned(given: Any) -> Any:
     loader = getattr(given, "loader", given) if of_timm else given  # PrefetchLoader
     if not isinstance(loader, data.DataLoader) or type(loader).__iter__ != data.DataLoader.__iter__:
         return None
-    if isinstance(loader.dataset, data.IterableDataset) or is_stateful(loader):
+    if isinstance(loader.dataset, data.IterableDataset) or state_methods(loader) is not None:
         return None
     if not getattr(loader, "in_order", True):  # batches would not come as their lists
         return None
@@ -106,11 +114,11 @@ class DataLoaderSource(Iterable):
 
     def _draw_base(self) -> None:
         if self._base is None:  # also if Ctrl-C has come meanwhile
-            before = _torch().get_rng_state()
+            before = torch().get_rng_state()
             try:
                 self._base = _random(None)
             except BaseException:
-                _torch().set_rng_state(before)
+                torch().set_rng_state(before)
                 raise
 
     def set_epoch(self, epoch: int) -> None:
@@ -168,8 +176,7 @@ class DataLoaderSource(Iterable):
 
         `begun` gets the generators' states; where it has them, Ctrl-C has cut this short before.
         """
-        given: list[Any] = []
-        with_generator(self._sampler, None, given)
+        given = generators_in(self._sampler)
         if not begun:
             tried = (self._tried or {}).get(self.epoch)
             begun.append(self._beginning(given) if tried is None else tried)
@@ -196,7 +203,7 @@ class DataLoaderSource(Iterable):
                 f"generator of the DataLoader only from epoch {self._first_known} on; use "
                 "state_dict(payload=True)"
             )
-        return [each.get_state() for each in given]
+        return _states(given)
 
     def _drawn_up_to(self, epoch: int, given: list[Any]) -> list[Any]:
         """Draw the orders of passes that are skipped; return the states after them."""
@@ -211,7 +218,7 @@ class DataLoaderSource(Iterable):
         for _ in range(skipped):
             sampler, call = self._sampler_from(given, states)
             call(partial(deque, sampler, maxlen=0))
-            states = [each.get_state() for each in given]
+            states = _states(given)
         return states
 
     def _is_behind(self, epoch: int) -> bool:
@@ -228,7 +235,7 @@ class DataLoaderSource(Iterable):
             )
         for generator, state in zip(given, states, strict=True):
             _restore(generator, state)
-        sampler = with_generator(self._sampler, self._seeded(0), [])
+        sampler = with_generator(self._sampler, self._seeded(0))
         if (generator := owned(self.object).generator) is not None:
             _random(generator)  # with which a DataLoader seeds its workers
         if self._is_known:
@@ -245,9 +252,7 @@ class DataLoaderSource(Iterable):
     def _drawn(self) -> None:
         """Remember where the next pass begins."""
         self._drawn_to_end = self.epoch
-        given: list[Any] = []
-        with_generator(self._sampler, None, given)
-        self._remember(self.epoch + 1, [each.get_state() for each in given])
+        self._remember(self.epoch + 1, _states(generators_in(self._sampler)))
 
     def _remember(self, epoch: int, begin: list[Any]) -> None:
         if begin:
@@ -257,21 +262,21 @@ class DataLoaderSource(Iterable):
     def _seeded(self, which: int) -> Any:
         assert self._base is not None
         [seed] = np.random.SeedSequence([self._base, self.epoch, which]).generate_state(1, "u8")
-        return _torch().Generator().manual_seed(int(seed) >> 1)
+        return torch().Generator().manual_seed(int(seed) >> 1)
 
     # ------------------------------------------------------------ states
 
     def order(self, following: int | None) -> dict[str, Any] | None:
         """Return what decides the order of passes."""
-        given: list[Any] = []
-        is_drawn = with_generator(self._sampler, None, given) is not self._sampler or self._draws
+        given = generators_in(self._sampler)
+        is_drawn = with_generator(self._sampler, None) is not self._sampler or self._draws
         is_drawn = is_drawn or not (following is None or self._is_known)
         begins = self._begins
         known = {**self._restored, **(self._tried or {})}
         if following in known or (following is not None and self._is_behind(following)):
             following = None  # known by the state, by a beginning, or by the pass before it
         if following is not None and given:
-            begins = {**begins, following: [each.get_state() for each in given]}
+            begins = {**begins, following: _states(given)}
         listed = [[epoch, list(begin)] for epoch, begin in begins.items()]
         if is_drawn:
             self._draw_base()
@@ -286,7 +291,7 @@ class DataLoaderSource(Iterable):
         self._base = known["base"]
         self._by_index = self._by_index and known["counted"]
         self._begins = {
-            epoch: [_torch().from_numpy(each.copy()) for each in begin]
+            epoch: [torch().from_numpy(each.copy()) for each in begin]
             for epoch, begin in known["begins"]
         }
         self._restored, self._drawn_to_end = self._begins, -1
@@ -318,9 +323,9 @@ def _restore(generator: Any, state: Any) -> None:
 
 
 def _random(generator: Any) -> int:
-    torch = _torch()
-    return int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator))
+    number = torch().empty((), dtype=torch().int64, device="cpu")
+    return int(number.random_(generator=generator))
 
 
-def _torch() -> Any:
-    return sys.modules["torch"]
+def _states(generators: list[Any]) -> list[Any]:
+    return [each.get_state() for each in generators]

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from pyecho import _core
 from pyecho._core import ConfigError, EchoError
 from pyecho.config import Config
@@ -15,7 +17,7 @@ from pyecho.source.arrays import Arrays, has_columns
 from pyecho.source.base import Pass, Source
 from pyecho.source.drawn import Caller, Drawn, plainly
 from pyecho.source.iterable import Iterable, batch_of
-from pyecho.source.reader import Indexed, Mapped, item_at
+from pyecho.source.reader import Chained, Indexed, Mapped, item_at
 from pyecho.source.sniff import has_special, length_of, tell_epoch
 from pyecho.warn import warn
 
@@ -64,11 +66,8 @@ class MapStyle(Source):
     def _open(self, at: int) -> Pass:
         if self._chunk_rows is None:
             return Pass(Mapped(self._indices(at), self._get))
-        chunk = partial(self._chunk, self._shuffled(), self._chunk_rows)
-        return Pass(Indexed(chunk, at, len(self._places()), step=self._chunk_rows))
-
-    def _chunk(self, shuffled: Callable[[int, int], Any], step: int, place: int) -> Any:
-        return self._inner.gather(shuffled(place, place - place % step + step))  # type: ignore[attr-defined]
+        gather = self._inner.gather  # type: ignore[attr-defined]
+        return Pass(Mapped(self._shuffled(at, self._chunk_rows), gather))
 
     def _length(self) -> int | None:
         config = self._config
@@ -84,26 +83,25 @@ class MapStyle(Source):
 
     def _indices(self, at: int) -> Iterator[Any]:
         """Return the indices of the pass from place `at` on, by a reader."""
-        if self._config.sampler is not None:
+        sampler = self._config.sampler
+        if sampler is not None:
             drawn = Drawn(partial(self._begin_sampler, self.epoch))
-            return _Blocks(partial(_sampled, drawn, self._config.sampler), at)
+            return Chained(_SamplerBlocks(drawn, sampler, at), iter)
         if self._config.shuffle:
-            shuffled = self._shuffled()
-            return _Blocks(lambda begin: shuffled(begin, begin + BLOCK).tolist(), at)
+            return Chained(self._shuffled(at, BLOCK), np.ndarray.tolist)
         places = self._places()
         return Indexed(places.__getitem__, at, len(places))
 
-    def _shuffled(self) -> Callable[[int, int], Any]:
-        """Return what returns the indices of this pass from a place of this rank to another."""
-        config, count, places = self._config, self._count(), self._places()
-        seed, epoch = config.seed, self.epoch
+    def _shuffled(self, at: int, step: int) -> Iterator[Any]:
+        """Return the indices of a shuffled pass from place `at` on, in arrays, by a reader."""
+        config, count, places, epoch = self._config, self._count(), self._places(), self.epoch
 
-        def shuffled(begin: int, end: int) -> Any:
-            part = places[begin:end]
+        def block(begin: int) -> Any:
+            part = places[begin : begin - begin % step + step]
             last = min(part.stop, count)
-            return _core.permuted(count, seed, epoch, min(part.start, last), last, config.ranks)
+            return _core.permuted(count, config.seed, epoch, part.start, last, config.ranks)
 
-        return shuffled
+        return Indexed(block, at, len(places), step=step)
 
     def _begin_sampler(self, epoch: int) -> tuple[Callable[[], Iterator[Any]], Caller]:
         iterate = partial(iter, self._config.sampler)
@@ -138,47 +136,32 @@ def _batch_at(given: Any, index: Any) -> Any:
     return batch_of(given[index])
 
 
-# ------------------------------------------------------------ samplers
+class _SamplerBlocks(Iterator[list[Any]]):
+    """Yields the indices of a sampler in blocks, from a place on, and no more than it tells."""
 
+    def __init__(self, drawn: Drawn, sampler: Any, place: int) -> None:
+        self._drawn = drawn
+        self._sampler = sampler
+        self._place = place
 
-def _sampled(drawn: Drawn, sampler: Any, begin: int) -> list[Any]:
-    """Return a block of the indices of a sampler, no more than it tells."""
-    told = length_of(sampler)
-    most = BLOCK if told is None else max(0, min(BLOCK, told - begin))
-    block = drawn(begin, max(1, most))
-    if len(block) < most and told is not None:
-        raise EchoError(
-            f"the sampler ({type(sampler).__name__}) has ended after {begin + len(block)} indices, "
-            f"and its length was {told}; have len() tell how many there are"
-        )
-    if len(block) > most:
-        warn(
-            f"the sampler ({type(sampler).__name__}) has more than the {told} indices it tells: "
-            "the rest is left out; have len() tell how many there are",
-            RuntimeWarning,
-        )
-    return block[:most]
-
-
-class _Blocks(Iterator[Any]):
-    """Yields what blocks hold, from place `start` on, until one is empty."""
-
-    def __init__(self, read: Callable[[int], list[Any]], start: int) -> None:
-        self._read = read
-        self._place = start
-        self._block: list[Any] = []
-        self._end = start  # of the block
-
-    def __next__(self) -> Any:
-        """Return the next index."""
-        place = self._place
-        if place >= self._end:
-            block = self._read(place)
-            end = place + len(block)
-            self._block = block
-            self._end = end
-        if place >= self._end:
+    def __next__(self) -> list[Any]:
+        """Return the next block."""
+        kind, told = type(self._sampler).__name__, length_of(self._sampler)
+        most = BLOCK if told is None else max(0, min(BLOCK, told - self._place))
+        block = self._drawn(self._place, max(1, most))
+        end = self._place + min(most, len(block))
+        if told is not None and len(block) < most:
+            raise EchoError(
+                f"the sampler ({kind}) has ended after {end} indices, and its length was {told}; "
+                "have len() tell how many there are"
+            )
+        if len(block) > most:
+            warn(
+                f"the sampler ({kind}) has more than the {told} indices it tells: the rest is left "
+                "out; have len() tell how many there are",
+                RuntimeWarning,
+            )
+        if end == self._place:
             raise StopIteration
-        index = self._block[place - self._end]
-        self._place = place + 1
-        return index
+        self._place = end
+        return block

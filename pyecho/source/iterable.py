@@ -15,14 +15,7 @@ from pyecho.source.arrays import in_memory
 from pyecho.source.base import Pass, Source
 from pyecho.source.reader import Indexed, Mapped, rows_of_all
 from pyecho.source.seen import Seen, digest_of_item
-from pyecho.source.sniff import (
-    examples_of,
-    is_record_batch,
-    is_stateful,
-    length_of,
-    load_state,
-    take_state,
-)
+from pyecho.source.sniff import examples_of, is_record_batch, length_of, state_methods
 
 
 class Iterable(Source):
@@ -41,7 +34,7 @@ class Iterable(Source):
         starts_anywhere = self.in_memory or self._is_map_style or isinstance(given, Sequence)
         self._by_index = starts_anywhere and not unbatch  # a row may be in any batch
         self.batched = unbatch
-        self._is_stateful = not self._is_map_style and is_stateful(given)
+        self._is_stateful = not self._is_map_style and state_methods(given) is not None
         self._pass: weakref.ref[_StatefulPass] | None = None  # if it has a state
         self._ended = False  # the pass that was read last, or whose state was loaded
         self._loaded: dict[str, Any] | None = None
@@ -67,7 +60,7 @@ class Iterable(Source):
             in_memory: Any = items
             in_memory.__setstate__(start)  # of lists, tuples and ranges, at no cost
             return items
-        if self._splits or not (self._is_stateful or is_stateful(items)):
+        if self._splits or not (self._is_stateful or state_methods(items)):
             return _next_of(items)
         reading = _StatefulPass(self, items)
         self._pass = weakref.ref(reading)
@@ -105,11 +98,9 @@ class Iterable(Source):
         holder = self.holder
         if holder is None:
             return None
-        return {
-            "iterator": holder is not self.object,
-            "ended": self._ended,
-            "state": take_state(holder),
-        }
+        methods: Any = state_methods(holder)
+        is_iterator = holder is not self.object
+        return {"iterator": is_iterator, "ended": self._ended, "state": methods.take()}
 
     def load(self, state: dict[str, Any] | None) -> None:
         """Have the source itself go on where the state was taken."""
@@ -118,7 +109,8 @@ class Iterable(Source):
         if not state["iterator"]:
             if not self._is_stateful:
                 super().load(state)
-            load_state(self.object, state["state"])
+            methods: Any = state_methods(self.object)
+            methods.load(state["state"])
         self._pass, self.epoch = None, -1
         self._ended, self._loaded = state["ended"], state
 
@@ -128,12 +120,13 @@ class Iterable(Source):
             return iter(())
         items: Iterator[Any] = self._open(0).items
         if state["iterator"]:
-            if self._is_stateful or self.holder is None:
+            methods = None if self._is_stateful else state_methods(self.holder)
+            if methods is None:
                 raise CheckpointError(
                     f"the state holds one of the source's iterator, but iterators of this source "
                     f"({type(self.object).__name__}) have no load_state_dict"
                 )
-            load_state(self.holder, state["state"])
+            methods.load(state["state"])
         self._loaded = state
         return items
 

@@ -14,6 +14,9 @@ from pyecho.items.rows import rows_of
 from pyecho.source.drawn import Drawn
 from pyecho.source.iterable import batch_of
 
+INNER = "sampler", "batch_sampler"
+"""Attributes of a sampler that are samplers."""
+
 
 class Order:
     """Stands for the sampler of a `DataLoader`: yields the `lists` of the pass that begins."""
@@ -127,23 +130,36 @@ class Loaded(Iterator[Any]):
         return item
 
 
-def with_generator(sampler: Any, generator: Any, given: list[Any]) -> Any:
-    """Return the sampler, or a shallow copy in which it, and those inside, have a generator.
+# ------------------------------------------------------------ samplers
 
-    Appends to `given` the generators, and seeds of generators, that it has already.
-    """
+
+def samplers_in(sampler: Any) -> Iterator[Any]:
+    """Yield a sampler and those inside it."""
+    yield sampler
+    for name in INNER:
+        if (inner := getattr(sampler, name, None)) is not None:
+            yield from samplers_in(inner)
+
+
+def generators_in(sampler: Any) -> list[Any]:
+    """Return the generators, and seeds of generators, that samplers were given."""
+    given: list[Any] = []
+    for each in samplers_in(sampler):
+        if type(seed := getattr(each, "initial_seed", None)) is int and 0 <= seed < 2**64:
+            given.append(_Seed(each))
+        if isinstance(generator := getattr(each, "generator", None), torch().Generator):
+            given.append(generator)
+    return given
+
+
+def with_generator(sampler: Any, generator: Any) -> Any:
+    """Return the sampler, or a shallow copy in which it, and those inside, have a generator."""
     changes: dict[str, Any] = {}
-    if type(seed := getattr(sampler, "initial_seed", None)) is int and 0 <= seed < 2**64:
-        given.append(_Seed(sampler))
-    if hasattr(sampler, "generator"):
-        if sampler.generator is None:
-            changes["generator"] = generator
-        elif isinstance(sampler.generator, sys.modules["torch"].Generator):
-            given.append(sampler.generator)
-    for name in ("sampler", "batch_sampler"):
-        inner = getattr(sampler, name, None)
-        if inner is not None:
-            made = with_generator(inner, generator, given)
+    if getattr(sampler, "generator", sampler) is None:
+        changes["generator"] = generator
+    for name in INNER:
+        if (inner := getattr(sampler, name, None)) is not None:
+            made = with_generator(inner, generator)
             if made is not inner:
                 changes[name] = made
     if not changes:
@@ -154,6 +170,20 @@ def with_generator(sampler: Any, generator: Any, given: list[Any]) -> Any:
     return made
 
 
+def is_known(sampler: Any) -> bool:
+    """Return True if a sampler, with all inside, draws from nothing but its generator."""
+    return all(
+        isinstance(each, list | tuple | range)
+        or type(each).__module__.startswith("torch.utils.data.")
+        for each in samplers_in(sampler)
+    )
+
+
+def torch() -> Any:
+    """Return PyTorch, which the program has imported."""
+    return sys.modules["torch"]
+
+
 class _Seed:
     """The seed that a sampler gives its generator in every pass (Accelerate's), as a generator."""
 
@@ -161,19 +191,8 @@ class _Seed:
         self._sampler = sampler
 
     def get_state(self) -> Any:
-        return sys.modules["torch"].from_numpy(
-            np.array([self._sampler.initial_seed], "u8").view("u1")
-        )
+        return torch().from_numpy(np.array([self._sampler.initial_seed], "u8").view("u1"))
 
     def set_state(self, state: Any) -> None:
         [seed] = state.numpy().view("u8")
         self._sampler.initial_seed = int(seed)
-
-
-def is_known(sampler: Any) -> bool:
-    """Return True if a sampler, with all inside, draws from nothing but its generator."""
-    if isinstance(sampler, list | tuple | range):
-        return True
-    inner = [getattr(sampler, name, None) for name in ("sampler", "batch_sampler")]
-    is_own = type(sampler).__module__.startswith("torch.utils.data.")
-    return is_own and all(each is None or is_known(each) for each in inner)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyecho._core import ConfigError
 from pyecho.checked import MOST_COUNTED
@@ -75,12 +75,15 @@ def length_of(given: Any) -> int | None:
 # ------------------------------------------------------------ states
 
 
-def is_stateful(value: Any) -> bool:
-    """Return True if it has methods to take and to load a state, without more arguments."""
-    return _state_methods(value) is not None
+class StateMethods(NamedTuple):
+    """The methods of an object with a state of its own."""
+
+    take: Callable[[], Any]
+    load: Callable[[Any], Any]
 
 
-def _state_methods(value: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]] | None:
+def state_methods(value: Any) -> StateMethods | None:
+    """Return the methods to take and to load a state, that want no more arguments; else None."""
     for names in (("state_dict", "load_state_dict"), ("get_state", "set_state")):  # torch, Grain
         take, load = (getattr(value, name, None) for name in names)
         if not (callable(take) and callable(load)):
@@ -91,22 +94,8 @@ def _state_methods(value: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]]
             continue
         except ValueError:  # it tells no signature
             pass
-        return take, load
+        return StateMethods(take, load)
     return None
-
-
-def take_state(value: Any) -> Any:
-    """Return the state of a stateful object."""
-    methods = _state_methods(value)
-    assert methods is not None
-    return methods[0]()
-
-
-def load_state(value: Any, state: Any) -> None:
-    """Have a stateful object go on where its state was taken."""
-    methods = _state_methods(value)
-    assert methods is not None
-    methods[1](state)
 
 
 # ------------------------------------------------------------ loaders of batches

@@ -42,7 +42,6 @@ class WorkedPass(Iterator[Any]):
         self._next: list[Any] = []  # indices that follow, as far as they are known
         self._failure: Exception | None = None  # of the indices, after all tasks before it
         self._tasks: deque[Task] = deque()  # that are handed out, in order
-        self._made: deque[Any] = deque()  # items that have come back
         self._has_begun = False
         self._had_items = False  # put into slots
 
@@ -74,8 +73,17 @@ class WorkedPass(Iterator[Any]):
 
     def __next__(self) -> Any:
         """Return the next item, which has come back."""
-        pool, tasks, made = self._pool, self._tasks, self._made
-        while not made:
+        pool, tasks = self._pool, self._tasks
+        while True:
+            answer = tasks[0].answer if tasks else None
+            if answer is not None and answer.error is not None and not answer.made:
+                raise answer.error
+            if answer is not None:
+                self._has_begun = True
+                item = answer.made.pop(0)
+                if not answer.made and answer.error is None:
+                    tasks.popleft()
+                return item
             items = pool.items if self._has_begun else 1
             while (not tasks or self._has_begun) and pool.has_room and self._has_index(items):
                 self._give(items)
@@ -84,16 +92,6 @@ class WorkedPass(Iterator[Any]):
                 raise StopIteration
             if not tasks or tasks[0].answer is None:  # none: the workers still end another pass
                 pool.wait(SLICE_SECONDS)
-                continue
-            answer = tasks[0].answer
-            if answer.error is not None and not answer.made:
-                raise answer.error
-            made.extend(answer.made)
-            answer.made.clear()
-            if answer.error is None:
-                tasks.popleft()
-        self._has_begun = True
-        return made.popleft()
 
     # ------------------------------------------------------------ slots
 
