@@ -23,7 +23,7 @@ from pyecho.run.located import located
 from pyecho.run.threads import leaving_source
 from pyecho.run.trace import span
 from pyecho.source import Source
-from pyecho.source.reader import Limited
+from pyecho.source.limited import Limited
 from pyecho.state.items import Part
 from pyecho.state.position import Snapshot
 

@@ -61,18 +61,10 @@ class Source:
     def open(self, epoch: int, at: int = 0, state: dict[str, Any] | None = None) -> Pass:
         """Tell the source of an epoch, if need be, and begin its pass. In the thread that reads it.
 
-        `KeyboardInterrupt` in the middle of ``next()`` costs no item, unless it ends a generator of
-        the user's.
-
-        Parameters
-        ----------
-        epoch
-            The number of the pass.
-        at
-            The row to begin with, at no cost; needs `indexed`. Of a batch, with the whole of it.
-        state
-            The state of the source's own in this pass, to go on there. Nothing is left of a pass
-            that had met its end, even if the source would begin another one.
+        `at`: begin with the item that has this row, at no cost; needs `indexed`. `state`: go on
+        where this state of the source's own was taken; nothing is left of a pass that had met its
+        end, even if the source would begin another one. `KeyboardInterrupt` in the middle of
+        ``next()`` costs no item, unless it ends a generator of the user's.
         """
         if epoch != self.epoch:
             self.set_epoch(epoch)

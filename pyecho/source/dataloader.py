@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import sys
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -18,12 +17,12 @@ import numpy as np
 
 from pyecho._core import CheckpointError
 from pyecho.source.base import Pass
-from pyecho.source.drawn import Caller, Drawn, plainly
+from pyecho.source.drawn import BLOCK, Begun, Drawn
 from pyecho.source.iterable import Iterable
 from pyecho.source.lists import (
     Lists,
     Loaded,
-    Order,
+    StandIn,
     generators_in,
     is_known,
     torch,
@@ -82,7 +81,7 @@ class DataLoaderSource(Iterable):
     def close(self) -> None:
         """Let go of workers that serve all passes."""
         vars(self._loader)["_iterator"] = None
-        self._order.lists = None
+        self._stand_in.lists = None
 
     def _copy_loader(self) -> None:
         loader = owned(self.object)
@@ -90,9 +89,9 @@ class DataLoaderSource(Iterable):
         self._has_lists = name == "batch_sampler"
         self._sampler = getattr(loader, name)
         self._is_known = is_known(self._sampler)
-        self._order = Order(self._sampler)
+        self._stand_in = StandIn(self._sampler)
         self._loader = self._iterated = copy.copy(loader)
-        vars(self._loader).update({name: self._order, "_iterator": None})
+        vars(self._loader).update({name: self._stand_in, "_iterator": None})
         if loader is not self.object:
             self._iterated = copy.copy(self.object)
             self._iterated.loader = self._loader
@@ -163,7 +162,7 @@ class DataLoaderSource(Iterable):
         again = self._loader.num_workers == 0  # Ctrl-C may cut loading short, in this thread
         drawn = Drawn(partial(self._draw, []))
         lists = Lists(drawn, keep, self._drawn, by_row=by_row, again=again)
-        self._order.lists = lists
+        self._stand_in.lists = lists
         items = Loaded(iter(self._iterated), lists, self._stop_counting, batched=self.batched)
         return items, lists
 
@@ -171,7 +170,7 @@ class DataLoaderSource(Iterable):
         """Read from the beginning from now on: a batch has other rows than its list of indices."""
         self._by_index = False
 
-    def _draw(self, begun: list[list[Any]]) -> tuple[Callable[[], Iterator[Any]], Caller]:
+    def _draw(self, begun: list[list[Any]]) -> Begun:
         """Begin the lists of indices of the pass, see `Drawn`.
 
         `begun` gets the generators' states; where it has them, Ctrl-C has cut this short before.
@@ -186,10 +185,10 @@ class DataLoaderSource(Iterable):
             self._restored = {}
         self._first_known, self._drawn_to_end = 0, -1
         self._remember(self.epoch, *begun)
-        sampler, call = self._sampler_from(given, *begun)
+        lists = self._lists_from(given, *begun)
         if self._is_known:
-            return partial(iter, sampler), call
-        return lambda: self.seen.watched(iter(sampler), digest_of_list), call
+            return lists
+        return lists._replace(iterate=lambda: self.seen.watched(lists.iterate(), digest_of_list))
 
     def _beginning(self, given: list[Any]) -> list[Any]:
         """Return the states of the user's generators where the pass begins."""
@@ -216,8 +215,10 @@ class DataLoaderSource(Iterable):
                 "state_dict() instead of skip_first_batches(), or leave out generator="
             )
         for _ in range(skipped):
-            sampler, call = self._sampler_from(given, states)
-            call(partial(deque, sampler, maxlen=0))
+            lists = Drawn(partial(self._lists_from, given, states))
+            place = 0
+            while block := lists(place, BLOCK):
+                place += len(block)
             states = _states(given)
         return states
 
@@ -226,8 +227,8 @@ class DataLoaderSource(Iterable):
         latest = max(self._restored, default=epoch)
         return latest < epoch and latest != self._drawn_to_end
 
-    def _sampler_from(self, given: list[Any], states: list[Any]) -> tuple[Any, Caller]:
-        """Return the sampler of a pass that begins with these states, and what calls its steps."""
+    def _lists_from(self, given: list[Any], states: list[Any]) -> Begun:
+        """Begin the lists of indices of a pass that begins with these states."""
         if len(states) != len(given):
             raise CheckpointError(
                 f"the state has {len(states)} generators of the DataLoader's samplers, which have "
@@ -239,10 +240,10 @@ class DataLoaderSource(Iterable):
         if (generator := owned(self.object).generator) is not None:
             _random(generator)  # with which a DataLoader seeds its workers
         if self._is_known:
-            return sampler, plainly
+            return Begun(partial(iter, sampler))
         from pyecho.torch.random import SeededTorch
 
-        return sampler, SeededTorch(self._seed_of_draws).call
+        return Begun(partial(iter, sampler), SeededTorch(self._seed_of_draws).call)
 
     def _seed_of_draws(self) -> int:
         """Return the seed for what a sampler draws from the global generator, in this thread."""
@@ -301,7 +302,7 @@ class DataLoaderSource(Iterable):
 
     def __getstate__(self) -> dict[str, Any]:
         """Have a copy with passes and an order of its own."""
-        made = ("_sampler", "_order", "_loader", "_iterated")
+        made = ("_sampler", "_stand_in", "_loader", "_iterated")
         state = {key: value for key, value in super().__getstate__().items() if key not in made}
         fresh: dict[str, Any] = {"_base": None, "_begins": {}, "_restored": {}}
         return state | fresh | {"_drawn_to_end": -1, "_first_known": 0, "_draws": False}

@@ -15,14 +15,11 @@ from pyecho._core import ConfigError, EchoError
 from pyecho.config import Config
 from pyecho.source.arrays import Arrays, has_columns
 from pyecho.source.base import Pass, Source
-from pyecho.source.drawn import Caller, Drawn, plainly
+from pyecho.source.drawn import BLOCK, Begun, Drawn
 from pyecho.source.iterable import Iterable, batch_of
 from pyecho.source.reader import Chained, Indexed, Mapped, item_at
 from pyecho.source.sniff import has_special, length_of, tell_epoch
 from pyecho.warn import warn
-
-BLOCK = 1024
-"""Indices that are computed, or taken from a sampler, at a time."""
 
 
 class MapStyle(Source):
@@ -103,14 +100,14 @@ class MapStyle(Source):
 
         return Indexed(block, at, len(places), step=step)
 
-    def _begin_sampler(self, epoch: int) -> tuple[Callable[[], Iterator[Any]], Caller]:
+    def _begin_sampler(self, epoch: int) -> Begun:
         iterate = partial(iter, self._config.sampler)
         if sys.modules.get("torch") is None:
-            return iterate, plainly
+            return Begun(iterate)
         from pyecho.torch.random import SeededTorch
 
         bits = _core.permuted(2**62, self._config.seed, epoch, 0, 1, 1)
-        return iterate, SeededTorch(lambda: int(bits[0])).call
+        return Begun(iterate, SeededTorch(lambda: int(bits[0])).call)
 
 
 def getter_of(inner: Source, config: Config) -> Callable[[Any], Any]:

@@ -69,11 +69,11 @@ class Iterable(Source):
     def _length(self) -> int | None:
         if not self.batched:
             return length_of(self.object)
-        return rows_of_all(self.object) if self.in_memory else examples_of(self.object)[0]
+        return rows_of_all(self.object) if self.in_memory else examples_of(self.object).in_all
 
     def rows_told(self) -> int | None:
         """Return how many rows the first batch of a `DataLoader` must have."""
-        return examples_of(self.object)[1] if self.batched and not self.in_memory else None
+        return examples_of(self.object).in_first if self.batched and not self.in_memory else None
 
     # ------------------------------------------------------------ states
 

@@ -18,7 +18,7 @@ INNER = "sampler", "batch_sampler"
 """Attributes of a sampler that are samplers."""
 
 
-class Order:
+class StandIn:
     """Stands for the sampler of a `DataLoader`: yields the `lists` of the pass that begins."""
 
     lists: Lists | None = None

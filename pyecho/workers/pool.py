@@ -7,6 +7,7 @@ import reprlib
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import Any, Protocol
 
@@ -17,27 +18,20 @@ TASK_SECONDS, MOST_ITEMS = 1e-3, 32
 """Items are handed out together, as many as take this long, but at most so many."""
 
 
+@dataclass(eq=False)
 class Task:
     """Some items to be made, one after the other."""
 
-    def __init__(
-        self,
-        epoch: int,
-        place: int,
-        indices: list[Any],
-        slots: list[int] | None = None,
-        ticket: int = 0,
-    ) -> None:
-        self.epoch = epoch
-        self.place = place  # of the first item in the epoch
-        self.indices = indices
-        self.slots = slots  # where the items go; None: back to the loader
-        self.ticket = ticket  # of the first slot
-        self.answer: Reply | None = None  # once it is there
-        self.seconds = 0.0  # that an item took, without the way to the worker and back
-        self.deaths = 0  # of workers that were making the item that follows
-        self._alone = False  # make one item at a time: a worker died
-        self._made: list[Any] = []
+    epoch: int
+    place: int  # of the first item in the epoch
+    indices: list[Any]
+    slots: list[int] | None = None  # where the items go; None: back to the loader
+    ticket: int = 0  # of the first slot
+    answer: Reply | None = None  # once it is there
+    seconds: float = 0.0  # that an item took, without the way to the worker and back
+    deaths: int = 0  # of workers that were making the item that follows
+    _alone: bool = False  # make one item at a time: a worker died
+    _made: list[Any] = field(default_factory=list)
 
     def part(self) -> Part:
         """Return the items that are to be made now."""

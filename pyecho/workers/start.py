@@ -13,7 +13,6 @@ import socket
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
@@ -56,8 +55,14 @@ class ProcessWorker:
         self.began = False
         self._filled = -1  # number of the slots that it knows
         self._held: deque[Any] = deque()  # messages, of the last tasks
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         with _starting:
-            _without_interrupts(partial(self._begin, context, job, number))
+            try:  # before the mask is set: Ctrl-C may come right after
+                # The process lets Ctrl-C in when it is ready for it.
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+                self._begin(context, job, number)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _begin(self, context: Any, job: Job, number: int) -> None:
         their_life, self._life = multiprocessing.Pipe(duplex=False)
@@ -199,16 +204,6 @@ class ThreadWorker:
         """End the thread."""
         if self._thread is not None:
             self._thread.end()
-
-
-def _without_interrupts(function: Callable[[], None]) -> None:
-    """Put off Ctrl-C. A process that is started meanwhile lets it in when it is ready for it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    try:  # before the mask is set: Ctrl-C may come right after
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        function()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _shut(channel: Connection) -> None:

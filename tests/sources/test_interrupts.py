@@ -14,7 +14,7 @@ from pyecho.config import Config
 from pyecho.items.rows import rows_of
 from pyecho.run.progress import Filling, Shown
 from pyecho.source import source_of
-from pyecho.source.reader import Limited
+from pyecho.source.limited import Limited
 from pyecho.stats import EchoStats
 
 pytestmark = pytest.mark.slow
