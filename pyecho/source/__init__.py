@@ -1,5 +1,10 @@
 """Sources: kinds of data that a loader reads, each a class derived from `Source`.
 
+Read `base` first, with the one door to a pass, then `reader`, of which passes are made, and a kind:
+`arrays`, `iterable`, `arrow` and `ray`, `native`, `dataloader` with its `lists`; `indexed` and
+`worked` (by worker processes) read by index in another order. `seen` and `limited` watch a pass,
+`drawn` reads samplers, and `sniff` knows the objects of other libraries.
+
 ======================================  ==================================================
 Source                                  Items of a pass
 ======================================  ==================================================

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import reprlib
+import select
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from multiprocessing.connection import wait
 from typing import Any, Protocol
 
 from pyecho._core import Closed, WorkerError
@@ -118,6 +118,7 @@ class Pool:
         """Of the stage that tasks go to."""
         self._start = start
         self._workers: list[Worker | None] = [None] * count
+        self._watched: list[Worker | None] = []  # by the poller
         self._again: deque[Task] = deque()  # of workers that died
         self._mean_seconds = 2 * TASK_SECONDS  # of an item
 
@@ -168,9 +169,7 @@ class Pool:
 
     def wait(self, seconds: float) -> None:
         """Wait this long at most until a task is answered, or a worker has died."""
-        running: list[Any] = [worker for worker in self._workers if worker is not None]
-        ready: list[Any] = wait(running, seconds)
-        for worker in ready:
+        for worker in self._ready(seconds):
             try:
                 task = worker.collect()
             except (EOFError, OSError):
@@ -186,7 +185,18 @@ class Pool:
                 break
             self.give(self._again.popleft())
 
-    def _bury(self, worker: Any) -> None:
+    def _ready(self, seconds: float) -> list[Worker]:
+        """Return the workers that can be read, within this time."""
+        if self._watched != self._workers:
+            self._poller = select.poll()
+            running = [worker for worker in self._workers if worker is not None]
+            self._by_descriptor = {worker.fileno(): worker for worker in running}
+            for descriptor in self._by_descriptor:
+                self._poller.register(descriptor, select.POLLIN)
+            self._watched = [*self._workers]
+        return [self._by_descriptor[ready] for ready, _ in self._poller.poll(seconds * 1e3)]
+
+    def _bury(self, worker: Worker) -> None:
         """Forget a worker that died; others do its tasks."""
         self._workers[self._workers.index(worker)] = None
         worker.end()

@@ -169,6 +169,8 @@ def _sent(reply: Reply) -> Any:
     """Return a reply pickled; where that fails, what comes before, and the error."""
     made, error = reply.made, reply.error
     try:
+        if error is None and all(value is None for value in made):  # all of it is in slots
+            return pickle.dumps(reply, 5)
         return dumps(reply._replace(error=None if error is None else _portable(error)))
     except BaseException as unsent:
         if not made:

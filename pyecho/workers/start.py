@@ -30,7 +30,6 @@ from pyecho.workers.process import (
     Reply,
     Slots,
     close_ends,
-    dumps,
     ends,
     serve,
 )
@@ -95,9 +94,9 @@ class ProcessWorker:
 
     def give(self, task: Task, slots: Slots | None) -> None:
         """Have it do a task as well."""
-        message = dumps(task.part())
+        message = pickle.dumps(task.part(), 5)
         if task.slots is not None and slots is not None and slots.number != self._filled:
-            self._send_slots(slots, dumps(slots))
+            self._send_slots(slots, pickle.dumps(slots, 5))
             self._filled = slots.number
         self._held.append(message)
         self.tasks.append(task)
