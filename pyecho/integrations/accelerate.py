@@ -283,7 +283,7 @@ class _Examples:
         return Chained(iter(self._loader), iter)
 
     def __len__(self) -> int:
-        examples, _ = examples_of(self._loader)
+        examples = examples_of(self._loader).in_all
         if examples is None:
             raise TypeError("the DataLoader does not tell how many examples it has")
         return examples

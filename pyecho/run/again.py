@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 from pyecho._core import CheckpointError
 from pyecho.items.rows import rows_of
-from pyecho.source.reader import Source, too_short
+from pyecho.source.base import Pass, Source
+from pyecho.source.reader import too_short
 from pyecho.state.items import Part
 
 
@@ -21,20 +22,20 @@ class Wanted(NamedTuple):
 
 
 class Cursors:
-    """Reads items again, in one pass after the other. ``tell(number)``: tells the source of one."""
+    """Reads items again, in one pass after the other."""
 
     def __init__(self, source: Source) -> None:
         self.last: Cursor | None = None
         self._source = source
 
-    def read(self, wanted: list[Wanted], tell: Callable[[int], None]) -> list[Part]:
+    def read(self, wanted: list[Wanted]) -> list[Part]:
         """Return these items."""
         rows: dict[int, list[int]] = {}
         for item in wanted:
             rows.setdefault(item.number, []).append(item.row)
         parts: list[Part] = []
         for number, row, which in wanted:
-            cursor = self.in_pass(number, tell, rows[number])
+            cursor = self.in_pass(number, rows[number])
             if row >= cursor.end:
                 cursor.seek(row)
             [nest] = cursor.item
@@ -44,10 +45,9 @@ class Cursors:
             parts[-1].which.append(which)
         return parts
 
-    def in_pass(self, number: int, tell: Callable[[int], None], rows: Sequence[int] = ()) -> Cursor:
+    def in_pass(self, number: int, rows: Sequence[int] = ()) -> Cursor:
         """Return the cursor in a pass: the last one, if it is there, or a new one for `rows`."""
         if self.last is None or self.last.number != number:
-            tell(number)
             self.last = Cursor(self._source, number, rows)
         return self.last
 
@@ -60,14 +60,11 @@ class Cursor:
 
     def __init__(self, source: Source, number: int, rows: Sequence[int] = ()) -> None:
         self.number = number  # of the pass
-        held = source.holding(rows) if rows else None
-        self.items: Any = None  # that follow
-        self._begins: list[int] = []  # of these, if they do not follow one after the other
+        held = source.holding(number, rows) if rows else None
         self._skips = held is None
-        if held is not None:
-            self.items, self._begins = held
-        elif not source.indexed:
-            self.items = source.read()
+        if held is None and not source.indexed:
+            held = source.open(number)
+        self.items, self._begins = held or Pass(iter(()))  # that follow, and where each begins
         self.item: list[Any] = []  # the one that was read last, if any
         self.begin = self.end = 0  # of that: numbers of its first row, and after its last
         self._source = source
@@ -78,8 +75,8 @@ class Cursor:
             length = self._source.length()
             if length is not None and length < row:
                 raise too_short(length, row)
-            self.items, self.end = self._source.read_from(row)
-            self._begins = []
+            self.items, self._begins = self._source.open(self.number, row)
+            self.end = self._begins[0] if self._begins else row
         while self.end < row:
             self._next(row)
 

@@ -23,7 +23,7 @@ from pyecho.run.located import located
 from pyecho.run.threads import leaving_source
 from pyecho.run.trace import span
 from pyecho.source import Source
-from pyecho.source.reader import Limited
+from pyecho.source.limited import Limited
 from pyecho.state.items import Part
 from pyecho.state.position import Snapshot
 
@@ -58,7 +58,6 @@ class Reading(Iterator[Iterator[Any]]):
         self._source = source
         self._config = config
         self._source_state = state
-        self._told: int | None = None  # epoch of which the source was told last
         self._number: int | None = saved.at.epoch  # of the pass to go on in; None: all are read
         self._index = 0  # the item to go on with there
         self._following = saved.at.epoch + 1  # the pass after that
@@ -112,14 +111,14 @@ class Reading(Iterator[Iterator[Any]]):
 
     def _open(self) -> None:
         """Read what is wanted again, and open the pass to go on in."""
-        self._tell(self.saved.at.epoch)
+        self._source.set_epoch(self.saved.at.epoch)  # which may decide the length
         self.told = self.length = self._source.length()
         if not self.saved.is_fresh:
             place = located(self._source, self._config, self.saved, self.length)
             self.at, self._number, self._index, self._following, wanted = place
             if self._source.unsure is not None:
                 self.length = None
-            self.again = self._cursors.read(wanted, self._tell)
+            self.again = self._cursors.read(wanted)
             for part in self.again:  # which the consumer's thread puts into slots
                 finish_on_device(part.nest)
         if self._number is None:
@@ -159,11 +158,11 @@ class Reading(Iterator[Iterator[Any]]):
     def _open_rest(self, number: int) -> Any:
         source, saved = self._source, self.saved
         if self._source_state is not None:
-            self._tell(number - saved.at.end_is_due)
+            begun = number - saved.at.end_is_due
             if source.one_shot:  # it may have none once its state is loaded
-                self._looked = list(islice(source.read(), 1))
+                self._looked = list(islice(source.open(begun).items, 1))
             held = sum(rows_of(each) if source.batched else 1 for each in saved.held)
-            items = source.read_on(self._source_state)
+            items = source.open(begun, state=self._source_state).items
             if saved.at.end_is_due:
                 for _ in items:
                     self.excess.append(1)
@@ -172,7 +171,7 @@ class Reading(Iterator[Iterator[Any]]):
             return self._limit(items, self._index + held - self.skipped_rows)
         if saved.is_fresh:
             return shown_filling(self._open_pass(number), source, self._config, self.length)
-        cursor = self._cursors.in_pass(number, self._tell)
+        cursor = self._cursors.in_pass(number)
         cursor.skip(self._index)
         if cursor.end > self._index:  # its item has rows of both sides
             self.skipped_rows = self._index - cursor.begin
@@ -191,11 +190,8 @@ class Reading(Iterator[Iterator[Any]]):
             return
         state = source.state()
         # A state of its end may mean the end until the next epoch; else a pass that has begun.
-        self._tell(self._following - (state is None))
-        self._looked = list(islice(source.read(), 1))
+        self._looked = list(islice(source.open(self._following - (state is None)).items, 1))
         source.load(state)  # that was only a look
-        if state is not None:
-            self._told = None
         if not self._looked and not saved.is_empty:
             raise CheckpointError(
                 f"the source ({type(source.object).__name__}) has ended, so nothing shows how the "
@@ -242,8 +238,7 @@ class Reading(Iterator[Iterator[Any]]):
 
     def _open_pass(self, number: int) -> Any:
         source, config = self._source, self._config
-        self._tell(number)
-        length = source.length()
+        items, length = source.open(number).items, source.length()
         if config.bounded and config.steps_per_epoch is not None:
             check_steps(config, source, length)
         elif config.bounded and length != self.length:
@@ -252,14 +247,7 @@ class Reading(Iterator[Iterator[Any]]):
                 f"{self.length} items and a later one {length}; leave out epochs=, or pass "
                 "steps_per_epoch="
             )
-        return self._limit(source.read(), 0)
-
-    def _tell(self, epoch: int) -> None:
-        """Tell the source the number of an epoch, once."""
-        if epoch != self._told:
-            self._source.set_epoch(epoch)
-            self._source.seen.epoch = epoch
-            self._told = epoch
+        return self._limit(items, 0)
 
     def _limit(self, items: Any, begin: int) -> Any:
         """Have a pass be as long as told, where an epoch's extent depends on it."""

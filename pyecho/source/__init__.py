@@ -1,5 +1,10 @@
 """Sources: kinds of data that a loader reads, each a class derived from `Source`.
 
+Read `base` first, with the one door to a pass, then `reader`, of which passes are made, and a kind:
+`arrays`, `iterable`, `arrow` and `ray`, `native`, `dataloader` with its `lists`; `indexed` and
+`worked` (by worker processes) read by index in another order. `seen` and `limited` watch a pass,
+`drawn` reads samplers, and `sniff` knows the objects of other libraries.
+
 ======================================  ==================================================
 Source                                  Items of a pass
 ======================================  ==================================================
@@ -32,9 +37,9 @@ from typing import TYPE_CHECKING, Any
 from pyecho._core import ConfigError
 from pyecho.config import Config
 from pyecho.source.arrays import Arrays, columns_of, is_array
+from pyecho.source.base import Source
 from pyecho.source.dataloader import DataLoaderSource, owned
 from pyecho.source.iterable import Iterable
-from pyecho.source.reader import Source
 from pyecho.source.sniff import has_special, is_arrow
 
 if TYPE_CHECKING:
@@ -51,14 +56,16 @@ def source_of(given: Any, config: Config) -> Source:
     items, and if it has no items by index, or no lists, where options ask for them.
     """
     source = _read_in_order(given, config)
-    if config.by_index:
-        from pyecho.source.picked import picked
+    if config.num_workers:
+        from pyecho.source.worked import Worked
 
-        source = picked(source, config)
-    if config.unbatch == "lists":
-        from pyecho.source.flattened import flattened
+        source = Worked(source, config)
+    elif config.by_index:
+        from pyecho.source.indexed import MapStyle
 
-        source = flattened(source)
+        source = MapStyle(source, config)
+    if config.unbatch == "lists" and not source.batched:
+        source.split_lists()
     return source
 
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from pyecho._core import ConfigError
 from pyecho.items.spec import is_tensor
-from pyecho.source.reader import CHUNK_BYTES, Indexed, Source, rows_of_all
+from pyecho.source.base import Pass, Source
+from pyecho.source.reader import CHUNK_BYTES, Indexed, rows_of_all
 from pyecho.source.sniff import has_special, is_arrow, length_of
 
 MOST_CHUNK_BYTES = 64 * CHUNK_BYTES  # where a file is compressed in chunks as large as this
@@ -32,10 +33,10 @@ class Arrays(Source):
     def __init__(self, given: Any, columns: list[Any], *, unbatch: bool, chunked: bool) -> None:
         super().__init__(given)
         self.in_memory = all(map(in_memory, columns))
-        self.indexed = not unbatch  # where a row is depends on the batches before it
+        self._by_index = not unbatch  # where a row is depends on the batches before it
         self._columns = columns
         self._keys = _names_of(given) if has_columns(given) else ()
-        self._length = rows_in(columns[0]) or 0
+        self._rows = rows_in(columns[0]) or 0
         self._chunked = chunked and all(
             (is_array(column) or is_sliced(column))
             and not getattr(column.dtype, "hasobject", False)
@@ -43,11 +44,13 @@ class Arrays(Source):
         )
         self.batched = unbatch or self._chunked
 
-    def read(self, start: int = 0) -> Iterator[Any]:
-        """Begin one pass."""
+    def _open(self, at: int) -> Pass:
+        return Pass(self._items(at))
+
+    def _items(self, start: int) -> Iterator[Any]:
         if self._chunked:
             step = _chunk_rows(self._columns)
-            return Indexed(partial(self._chunk, step), start, self._length, step=step)
+            return Indexed(partial(self._chunk, step), start, self._rows, step=step)
         parts = [_iterated(column, start) for column in self._columns]
         # Other keys than str may run Python code when they are hashed.
         if all(type(key) is str for key in self._keys) and None not in parts:
@@ -56,7 +59,7 @@ class Arrays(Source):
             _SlicedRows(each) if is_sliced(each) else partial(operator.getitem, each)
             for each in self._columns
         ]
-        return Indexed(lambda index: self._item(row(index) for row in rows), start, self._length)
+        return Indexed(lambda index: self._item(row(index) for row in rows), start, self._rows)
 
     def item(self, index: Any) -> Any:
         """Return the item at an index."""
@@ -64,13 +67,16 @@ class Arrays(Source):
 
     def rows(self) -> int:
         """Return the number of rows."""
-        return self._length
+        return self._rows
+
+    def split_lists(self) -> None:
+        """Do nothing: no row is a list."""
 
     @property
     def gathered_rows(self) -> int | None:
         """Rows that `gather` should make at a time; None if one by one costs less."""
         plain = all(is_array(column) for column in self._columns)
-        rows = _chunk_rows(self._columns) if self._chunked and plain and self._length else 0
+        rows = _chunk_rows(self._columns) if self._chunked and plain and self._rows else 0
         return rows if rows >= MOST_CHUNK_BYTES // CHUNK_BYTES else None
 
     def gather(self, indices: Any) -> Any:
@@ -94,14 +100,13 @@ class Arrays(Source):
             return map(dict, map(zip, itertools.repeat(self._keys), rows))
         return map(partial(tuple.__new__, kind), rows) if hasattr(kind, "_fields") else rows
 
-    def length(self) -> int | None:
-        """Return the number of rows; with `unbatch` the rows of all of them."""
-        if self.indexed:
-            return self._length
+    def _length(self) -> int | None:
+        if self._by_index:
+            return self._rows
         for column in self._columns:
             if len(getattr(column, "shape", ())) > 1:
                 return int(column.shape[0] * column.shape[1])
-        return rows_of_all(self.read()) if self.in_memory else None
+        return rows_of_all(self._items(0)) if self.in_memory else None
 
 
 def _iterated(column: Any, start: int) -> Iterator[Any] | None:

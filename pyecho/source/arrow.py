@@ -13,7 +13,8 @@ import pyarrow as pa
 from pyecho.items.nest import map_nest
 from pyecho.items.rows import rows_of
 from pyecho.source.arrow_leaves import Known, NullRow, checked, leaf
-from pyecho.source.reader import CHUNK_BYTES, Chained, Indexed, Source, too_short
+from pyecho.source.base import Pass, Source
+from pyecho.source.reader import CHUNK_BYTES, Chained, Indexed, too_short
 from pyecho.source.sniff import EXPORTS, STREAMS, has_special, length_of
 
 CHUNK_ROWS = 4096  # at most: their objects should stay in the caches until they are in slots
@@ -30,7 +31,7 @@ class Arrow(Source):
     def __init__(self, given: Any, *, by_row: bool, batched: bool) -> None:
         super().__init__(given)
         self.one_shot = isinstance(given, Iterator)
-        self.indexed = by_row and not self.one_shot
+        self._by_index = by_row and not self.one_shot
         self.batched = batched
         self._by_row = by_row
         exported = any(has_special(given, name) for name in EXPORTS)
@@ -39,14 +40,12 @@ class Arrow(Source):
             leaf(arrays[0][:0], {})  # refuses types at once
             self.in_memory = not any(map(_is_mapped, arrays))
 
-    def read(self, start: int = 0) -> Iterator[Any]:
-        """Begin one pass."""
-        chunks = _Chunks(self._arrays(), start, whole=not self._by_row)
-        return chunks if self.batched or not self._by_row else Chained(chunks, _each_row)
+    def _open(self, at: int) -> Pass:
+        chunks = _Chunks(self._arrays(), at, whole=not self._by_row)
+        return Pass(chunks if self.batched or not self._by_row else Chained(chunks, _each_row))
 
-    def length(self) -> int | None:
-        """Return the number of rows; record batches are not counted."""
-        return _rows_told(self.object) if self._by_row else None
+    def _length(self) -> int | None:
+        return _rows_told(self.object) if self._by_row else None  # record batches are not counted
 
     def _arrays(self) -> Iterator[Any]:
         return arrays_of(self.object)

@@ -16,10 +16,20 @@ from typing import Any
 import numpy as np
 
 from pyecho._core import CheckpointError
+from pyecho.source.base import Pass
+from pyecho.source.drawn import BLOCK, Begun, Drawn
 from pyecho.source.iterable import Iterable
-from pyecho.source.lists import Lists, Loaded, Order, SeededLists, is_known, with_generator
+from pyecho.source.lists import (
+    Lists,
+    Loaded,
+    StandIn,
+    generators_in,
+    is_known,
+    torch,
+    with_generator,
+)
 from pyecho.source.seen import digest_of_list
-from pyecho.source.sniff import is_stateful
+from pyecho.source.sniff import state_methods
 
 MOST_BEGINS = 1024
 """Passes whose beginnings are remembered, of generators that the user gave: 5 kB each."""
@@ -37,7 +47,7 @@ def owned(given: Any) -> Any:
     loader = getattr(given, "loader", given) if of_timm else given  # PrefetchLoader
     if not isinstance(loader, data.DataLoader) or type(loader).__iter__ != data.DataLoader.__iter__:
         return None
-    if isinstance(loader.dataset, data.IterableDataset) or is_stateful(loader):
+    if isinstance(loader.dataset, data.IterableDataset) or state_methods(loader) is not None:
         return None
     if not getattr(loader, "in_order", True):  # batches would not come as their lists
         return None
@@ -57,7 +67,6 @@ class DataLoaderSource(Iterable):
     def __init__(self, given: Any, *, unbatch: bool) -> None:
         super().__init__(given, unbatch=unbatch)
         self._base: int | None = None
-        self._epoch = 0
         self._begins: dict[int, list[Any]] = {}  # by epoch: states of the user's generators
         self._restored: dict[int, list[Any]] = {}  # of a state, until another pass begins
         self._drawn_to_end = -1  # the epoch of the pass that was last
@@ -67,12 +76,12 @@ class DataLoaderSource(Iterable):
         # States where epochs begin, until one has begun; None: none is beginning.
         self._tried: dict[int, list[Any]] | None = None
         self._copy_loader()
-        self.indexed = not unbatch or self._has_lists
+        self._by_index = not unbatch or self._has_lists
 
     def close(self) -> None:
         """Let go of workers that serve all passes."""
         vars(self._loader)["_iterator"] = None
-        self._order.lists = None
+        self._stand_in.lists = None
 
     def _copy_loader(self) -> None:
         loader = owned(self.object)
@@ -80,9 +89,9 @@ class DataLoaderSource(Iterable):
         self._has_lists = name == "batch_sampler"
         self._sampler = getattr(loader, name)
         self._is_known = is_known(self._sampler)
-        self._order = Order(self._sampler)
+        self._stand_in = StandIn(self._sampler)
         self._loader = self._iterated = copy.copy(loader)
-        vars(self._loader).update({name: self._order, "_iterator": None})
+        vars(self._loader).update({name: self._stand_in, "_iterator": None})
         if loader is not self.object:
             self._iterated = copy.copy(self.object)
             self._iterated.loader = self._loader
@@ -90,7 +99,7 @@ class DataLoaderSource(Iterable):
     def doubt(self, why: str) -> None:
         """Trust neither the length nor the lists of indices."""
         super().doubt(why)
-        self.indexed = not self.batched
+        self._by_index = not self.batched
 
     def prepare(self) -> None:
         """Draw the base, once; the pass that is told next is the first of those that flow."""
@@ -104,43 +113,39 @@ class DataLoaderSource(Iterable):
 
     def _draw_base(self) -> None:
         if self._base is None:  # also if Ctrl-C has come meanwhile
-            before = _torch().get_rng_state()
+            before = torch().get_rng_state()
             try:
                 self._base = _random(None)
             except BaseException:
-                _torch().set_rng_state(before)
+                torch().set_rng_state(before)
                 raise
 
     def set_epoch(self, epoch: int) -> None:
         """Tell the loader, its samplers and its dataset."""
-        self._epoch = epoch
         self._first = epoch if self._first < 0 else self._first
         super().set_epoch(epoch)
 
     # ------------------------------------------------------------ passes
 
-    def read(self, start: int = 0) -> Iterator[Any]:
-        """Begin one pass."""
-        return self.read_from(start)[0]
-
-    def read_from(self, row: int) -> tuple[Iterator[Any], int]:
-        """Begin one pass with the item that has this row; return it and the item's first row."""
+    def _open(self, at: int) -> Pass:
         begins: list[int] = []
 
         def keep(begin: int, end: int) -> bool:
-            if not begins and end > row:
+            if not begins and end > at:
                 begins.append(begin)
-            return end > row or row == 0  # the first list may be empty
+            return end > at or at == 0  # the first list may be empty
 
         items, lists = self._begin(keep)
-        if row > 0:
+        if at > 0:
             lists.look()
-        return items, begins[0] if begins else lists.row
+        return Pass(items, begins[:1] or [lists.row])
 
-    def holding(self, rows: Sequence[int]) -> tuple[Iterator[Any], list[int]] | None:
-        """Return the items that have these rows of a pass, and the first row of each, once read."""
+    def holding(self, epoch: int, rows: Sequence[int]) -> Pass | None:
+        """Begin a pass that has only the items with these rows."""
         if not self.indexed:
             return None
+        if epoch != self.epoch:
+            self.set_epoch(epoch)
         begins: list[int] = []
 
         def keep(begin: int, end: int) -> bool:
@@ -149,53 +154,55 @@ class DataLoaderSource(Iterable):
                 begins.append(begin)
             return held
 
-        return self._begin(keep)[0], begins
+        return Pass(self._begin(keep)[0], begins)
 
     def _begin(self, keep: Callable[[int, int], bool]) -> tuple[Iterator[Any], Lists]:
         self._loader.generator = self._seeded(1)  # that seeds the workers
         by_row = self.batched and self._has_lists
         again = self._loader.num_workers == 0  # Ctrl-C may cut loading short, in this thread
-        lists = Lists(partial(self._draw, []), keep, self._drawn, by_row=by_row, again=again)
-        self._order.lists = lists
+        drawn = Drawn(partial(self._draw, []))
+        lists = Lists(drawn, keep, self._drawn, by_row=by_row, again=again)
+        self._stand_in.lists = lists
         items = Loaded(iter(self._iterated), lists, self._stop_counting, batched=self.batched)
         return items, lists
 
     def _stop_counting(self) -> None:
         """Read from the beginning from now on: a batch has other rows than its list of indices."""
-        self.indexed = False
+        self._by_index = False
 
-    def _draw(self, begun: list[list[Any]]) -> Iterator[Any]:
-        """Return the lists of indices of the pass.
+    def _draw(self, begun: list[list[Any]]) -> Begun:
+        """Begin the lists of indices of the pass, see `Drawn`.
 
         `begun` gets the generators' states; where it has them, Ctrl-C has cut this short before.
         """
-        given: list[Any] = []
-        with_generator(self._sampler, None, given)
+        given = generators_in(self._sampler)
         if not begun:
-            tried = (self._tried or {}).get(self._epoch)
+            tried = (self._tried or {}).get(self.epoch)
             begun.append(self._beginning(given) if tried is None else tried)
         if self._tried is not None:
-            self._tried[self._epoch] = begun[0]
-        if self._epoch not in self._restored:
+            self._tried[self.epoch] = begun[0]
+        if self.epoch not in self._restored:
             self._restored = {}
         self._first_known, self._drawn_to_end = 0, -1
-        self._remember(self._epoch, *begun)
+        self._remember(self.epoch, *begun)
         lists = self._lists_from(given, *begun)
-        return lists if self._is_known else self.seen.watched(lists, digest_of_list)
+        if self._is_known:
+            return lists
+        return lists._replace(iterate=lambda: self.seen.watched(lists.iterate(), digest_of_list))
 
     def _beginning(self, given: list[Any]) -> list[Any]:
         """Return the states of the user's generators where the pass begins."""
-        if self._is_behind(self._epoch):
-            self._restored = {self._epoch: self._drawn_up_to(self._epoch, given)}
-        if self._epoch in self._restored:
-            return self._restored[self._epoch]
-        if self._epoch < self._first_known:
+        if self._is_behind(self.epoch):
+            self._restored = {self.epoch: self._drawn_up_to(self.epoch, given)}
+        if self.epoch in self._restored:
+            return self._restored[self.epoch]
+        if self.epoch < self._first_known:
             raise CheckpointError(
-                f"items of epoch {self._epoch} are to be read again, and the state knows the "
+                f"items of epoch {self.epoch} are to be read again, and the state knows the "
                 f"generator of the DataLoader only from epoch {self._first_known} on; use "
                 "state_dict(payload=True)"
             )
-        return [each.get_state() for each in given]
+        return _states(given)
 
     def _drawn_up_to(self, epoch: int, given: list[Any]) -> list[Any]:
         """Draw the orders of passes that are skipped; return the states after them."""
@@ -208,9 +215,11 @@ class DataLoaderSource(Iterable):
                 "state_dict() instead of skip_first_batches(), or leave out generator="
             )
         for _ in range(skipped):
-            for _ in self._lists_from(given, states):
-                pass
-            states = [each.get_state() for each in given]
+            lists = Drawn(partial(self._lists_from, given, states))
+            place = 0
+            while block := lists(place, BLOCK):
+                place += len(block)
+            states = _states(given)
         return states
 
     def _is_behind(self, epoch: int) -> bool:
@@ -218,8 +227,8 @@ class DataLoaderSource(Iterable):
         latest = max(self._restored, default=epoch)
         return latest < epoch and latest != self._drawn_to_end
 
-    def _lists_from(self, given: list[Any], states: list[Any]) -> Iterator[Any]:
-        """Return the lists of indices of a pass that begins with these states."""
+    def _lists_from(self, given: list[Any], states: list[Any]) -> Begun:
+        """Begin the lists of indices of a pass that begins with these states."""
         if len(states) != len(given):
             raise CheckpointError(
                 f"the state has {len(states)} generators of the DataLoader's samplers, which have "
@@ -227,14 +236,14 @@ class DataLoaderSource(Iterable):
             )
         for generator, state in zip(given, states, strict=True):
             _restore(generator, state)
-        sampler = with_generator(self._sampler, self._seeded(0), [])
+        sampler = with_generator(self._sampler, self._seeded(0))
         if (generator := owned(self.object).generator) is not None:
             _random(generator)  # with which a DataLoader seeds its workers
         if self._is_known:
-            return iter(sampler)
+            return Begun(partial(iter, sampler))
         from pyecho.torch.random import SeededTorch
 
-        return SeededLists(sampler, SeededTorch(self._seed_of_draws).call)
+        return Begun(partial(iter, sampler), SeededTorch(self._seed_of_draws).call)
 
     def _seed_of_draws(self) -> int:
         """Return the seed for what a sampler draws from the global generator, in this thread."""
@@ -243,10 +252,8 @@ class DataLoaderSource(Iterable):
 
     def _drawn(self) -> None:
         """Remember where the next pass begins."""
-        self._drawn_to_end = self._epoch
-        given: list[Any] = []
-        with_generator(self._sampler, None, given)
-        self._remember(self._epoch + 1, [each.get_state() for each in given])
+        self._drawn_to_end = self.epoch
+        self._remember(self.epoch + 1, _states(generators_in(self._sampler)))
 
     def _remember(self, epoch: int, begin: list[Any]) -> None:
         if begin:
@@ -255,26 +262,26 @@ class DataLoaderSource(Iterable):
 
     def _seeded(self, which: int) -> Any:
         assert self._base is not None
-        [seed] = np.random.SeedSequence([self._base, self._epoch, which]).generate_state(1, "u8")
-        return _torch().Generator().manual_seed(int(seed) >> 1)
+        [seed] = np.random.SeedSequence([self._base, self.epoch, which]).generate_state(1, "u8")
+        return torch().Generator().manual_seed(int(seed) >> 1)
 
     # ------------------------------------------------------------ states
 
     def order(self, following: int | None) -> dict[str, Any] | None:
         """Return what decides the order of passes."""
-        given: list[Any] = []
-        is_drawn = with_generator(self._sampler, None, given) is not self._sampler or self._draws
+        given = generators_in(self._sampler)
+        is_drawn = with_generator(self._sampler, None) is not self._sampler or self._draws
         is_drawn = is_drawn or not (following is None or self._is_known)
         begins = self._begins
         known = {**self._restored, **(self._tried or {})}
         if following in known or (following is not None and self._is_behind(following)):
             following = None  # known by the state, by a beginning, or by the pass before it
         if following is not None and given:
-            begins = {**begins, following: [each.get_state() for each in given]}
+            begins = {**begins, following: _states(given)}
         listed = [[epoch, list(begin)] for epoch, begin in begins.items()]
         if is_drawn:
             self._draw_base()
-        base, counted = self._base if is_drawn else None, self.indexed
+        base, counted = self._base if is_drawn else None, self._by_index
         if base is None and not listed and counted:
             return None
         return {"base": base, "begins": listed, "counted": counted}
@@ -283,9 +290,9 @@ class DataLoaderSource(Iterable):
         """Have passes be in the order of a state."""
         known = order or {"base": None, "begins": [], "counted": True}
         self._base = known["base"]
-        self.indexed = self.indexed and known["counted"]
+        self._by_index = self._by_index and known["counted"]
         self._begins = {
-            epoch: [_torch().from_numpy(each.copy()) for each in begin]
+            epoch: [torch().from_numpy(each.copy()) for each in begin]
             for epoch, begin in known["begins"]
         }
         self._restored, self._drawn_to_end = self._begins, -1
@@ -295,7 +302,7 @@ class DataLoaderSource(Iterable):
 
     def __getstate__(self) -> dict[str, Any]:
         """Have a copy with passes and an order of its own."""
-        made = ("_sampler", "_order", "_loader", "_iterated")
+        made = ("_sampler", "_stand_in", "_loader", "_iterated")
         state = {key: value for key, value in super().__getstate__().items() if key not in made}
         fresh: dict[str, Any] = {"_base": None, "_begins": {}, "_restored": {}}
         return state | fresh | {"_drawn_to_end": -1, "_first_known": 0, "_draws": False}
@@ -317,9 +324,9 @@ def _restore(generator: Any, state: Any) -> None:
 
 
 def _random(generator: Any) -> int:
-    torch = _torch()
-    return int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator))
+    number = torch().empty((), dtype=torch().int64, device="cpu")
+    return int(number.random_(generator=generator))
 
 
-def _torch() -> Any:
-    return sys.modules["torch"]
+def _states(generators: list[Any]) -> list[Any]:
+    return [each.get_state() for each in generators]

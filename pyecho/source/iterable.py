@@ -12,16 +12,10 @@ from typing import Any
 
 from pyecho._core import CheckpointError
 from pyecho.source.arrays import in_memory
-from pyecho.source.reader import Indexed, Mapped, Source, rows_of_all
+from pyecho.source.base import Pass, Source
+from pyecho.source.reader import Indexed, Mapped, rows_of_all
 from pyecho.source.seen import Seen, digest_of_item
-from pyecho.source.sniff import (
-    examples_of,
-    is_record_batch,
-    is_stateful,
-    length_of,
-    load_state,
-    take_state,
-)
+from pyecho.source.sniff import examples_of, is_record_batch, length_of, state_methods
 
 
 class Iterable(Source):
@@ -36,25 +30,29 @@ class Iterable(Source):
         self.in_memory = in_memory(given)
         self.one_shot = isinstance(given, Iterator)
         iterate = getattr(type(given), "__iter__", None)
-        self._by_index = iterate in (None, Sequence.__iter__) and length_of(given) is not None
-        starts_anywhere = self.in_memory or self._by_index or isinstance(given, Sequence)
-        self.indexed = starts_anywhere and not unbatch  # a row may be in any batch
+        self._is_map_style = iterate in (None, Sequence.__iter__) and length_of(given) is not None
+        starts_anywhere = self.in_memory or self._is_map_style or isinstance(given, Sequence)
+        self._by_index = starts_anywhere and not unbatch  # a row may be in any batch
         self.batched = unbatch
-        self._is_stateful = not self._by_index and is_stateful(given)
-        self._pass: weakref.ref[_Pass] | None = None  # if it has a state
+        self._is_stateful = not self._is_map_style and state_methods(given) is not None
+        self._pass: weakref.ref[_StatefulPass] | None = None  # if it has a state
         self._ended = False  # the pass that was read last, or whose state was loaded
         self._loaded: dict[str, Any] | None = None
 
-    def read(self, start: int = 0) -> Iterator[Any]:
-        """Begin one pass."""
-        items = self._items(start)
-        own = self.indexed or isinstance(items, _Pass)
+    def split_lists(self) -> None:
+        """Yield examples, also where that leaves no state of the source's own."""
+        super().split_lists()
+        self._is_stateful = False
+
+    def _open(self, at: int) -> Pass:
+        items = self._items(at)
+        own = self._by_index or isinstance(items, _StatefulPass)
         items = Mapped(items, batch_of) if self.batched else items
-        return items if own else self.seen.watched(items, digest_of_item)
+        return Pass(items if own else self.seen.watched(items, digest_of_item))
 
     def _items(self, start: int) -> Iterator[Any]:
         self._ended, self._loaded = False, None
-        if self._by_index or (start > 0 and not self.in_memory):
+        if self._is_map_style or (start > 0 and not self.in_memory):
             return Indexed(partial(operator.getitem, self.object), start, len(self.object))
         items: Iterator[Any] = iter(self.object)
         self.one_shot = items is self.object
@@ -62,23 +60,20 @@ class Iterable(Source):
             in_memory: Any = items
             in_memory.__setstate__(start)  # of lists, tuples and ranges, at no cost
             return items
-        if not self._is_stateful and not is_stateful(items):
+        if self._splits or not (self._is_stateful or state_methods(items)):
             return _next_of(items)
-        reading = _Pass(self, items)
+        reading = _StatefulPass(self, items)
         self._pass = weakref.ref(reading)
         return reading
 
-    def length(self) -> int | None:
-        """Return ``len()``; with `unbatch` the examples of lists and of loaders that tell them."""
-        if self.unsure is not None:
-            return None
+    def _length(self) -> int | None:
         if not self.batched:
             return length_of(self.object)
-        return rows_of_all(self.object) if self.in_memory else examples_of(self.object)[0]
+        return rows_of_all(self.object) if self.in_memory else examples_of(self.object).in_all
 
     def rows_told(self) -> int | None:
         """Return how many rows the first batch of a `DataLoader` must have."""
-        return examples_of(self.object)[1] if self.batched and not self.in_memory else None
+        return examples_of(self.object).in_first if self.batched and not self.in_memory else None
 
     # ------------------------------------------------------------ states
 
@@ -103,11 +98,9 @@ class Iterable(Source):
         holder = self.holder
         if holder is None:
             return None
-        return {
-            "iterator": holder is not self.object,
-            "ended": self._ended,
-            "state": take_state(holder),
-        }
+        methods: Any = state_methods(holder)
+        is_iterator = holder is not self.object
+        return {"iterator": is_iterator, "ended": self._ended, "state": methods.take()}
 
     def load(self, state: dict[str, Any] | None) -> None:
         """Have the source itself go on where the state was taken."""
@@ -116,23 +109,24 @@ class Iterable(Source):
         if not state["iterator"]:
             if not self._is_stateful:
                 super().load(state)
-            load_state(self.object, state["state"])
-        self._pass = None
+            methods: Any = state_methods(self.object)
+            methods.load(state["state"])
+        self._pass, self.epoch = None, -1
         self._ended, self._loaded = state["ended"], state
 
-    def read_on(self, state: dict[str, Any]) -> Iterator[Any]:
-        """Go on with the pass in which the state was taken."""
+    def _go_on(self, state: dict[str, Any]) -> Iterator[Any]:
         self.load(state)
         if state["ended"]:
             return iter(())
-        items = self.read()
+        items: Iterator[Any] = self._open(0).items
         if state["iterator"]:
-            if self._is_stateful or self.holder is None:
+            methods = None if self._is_stateful else state_methods(self.holder)
+            if methods is None:
                 raise CheckpointError(
                     f"the state holds one of the source's iterator, but iterators of this source "
                     f"({type(self.object).__name__}) have no load_state_dict"
                 )
-            load_state(self.holder, state["state"])
+            methods.load(state["state"])
         self._loaded = state
         return items
 
@@ -141,7 +135,7 @@ class Iterable(Source):
         return {**self.__dict__, "_pass": None, "seen": Seen()}
 
 
-class _Pass(Iterator[Any]):
+class _StatefulPass(Iterator[Any]):
     """A pass over a source with a state of its own, which tells the source how far it is."""
 
     def __init__(self, source: Iterable, items: Iterator[Any]) -> None:

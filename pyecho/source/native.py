@@ -16,22 +16,27 @@ import numpy as np
 from pyecho._core import CheckpointError, ConfigError
 from pyecho.items.nest import leaves_of, map_nest
 from pyecho.items.spec import Field
-from pyecho.source.reader import Source
+from pyecho.source.base import Pass, Source
 from pyecho.source.sniff import length_of
 
 
 class Native(Source):
     """A native source. It is skipped by dropping the examples that it puts."""
 
-    native = indexed = True
+    native = _by_index = True
 
-    def read(self, start: int = 0) -> NativePass:
-        """Begin one pass, which the native stage runs."""
-        return NativePass(self.object, start)
+    def _open(self, at: int) -> Pass:
+        return Pass(NativePass(self.object, at))  # which the native stage runs
 
-    def length(self) -> int | None:
-        """Return ``len()``."""
+    def _length(self) -> int | None:
         return length_of(self.object)
+
+    def split_lists(self) -> None:
+        """Refuse to."""
+        raise ConfigError(
+            f"the source ({type(self.object).__name__}) fills slots with examples itself, so "
+            "unbatch='lists' has no list to split; leave it out"
+        )
 
     def example(self) -> Any:
         """Return an example, with zeros, as `__pyecho_spec__` describes it."""

@@ -21,10 +21,9 @@ OBJECTS = "ray.data.arrow_pickled_object"
 class RayData(Arrow):
     """A dataset of Ray Data, or a worker's shard of one: read block by block."""
 
-    def length(self) -> int | None:
-        """Return the number of rows of a dataset that has been computed."""
+    def _length(self) -> int | None:
         known = isinstance(self.object, sys.modules["ray.data.dataset"].MaterializedDataset)
-        return self.object.count() if known and self._by_row else None
+        return self.object.count() if known and self._by_row else None  # it has been computed
 
     def _arrays(self) -> Iterator[Any]:
         return Chained(ray_tables(self.object), lambda table: arrays_of(plain_table(table)))

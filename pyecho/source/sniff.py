@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyecho._core import ConfigError
 from pyecho.checked import MOST_COUNTED
@@ -75,12 +75,15 @@ def length_of(given: Any) -> int | None:
 # ------------------------------------------------------------ states
 
 
-def is_stateful(value: Any) -> bool:
-    """Return True if it has methods to take and to load a state, without more arguments."""
-    return _state_methods(value) is not None
+class StateMethods(NamedTuple):
+    """The methods of an object with a state of its own."""
+
+    take: Callable[[], Any]
+    load: Callable[[Any], Any]
 
 
-def _state_methods(value: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]] | None:
+def state_methods(value: Any) -> StateMethods | None:
+    """Return the methods to take and to load a state, that want no more arguments; else None."""
     for names in (("state_dict", "load_state_dict"), ("get_state", "set_state")):  # torch, Grain
         take, load = (getattr(value, name, None) for name in names)
         if not (callable(take) and callable(load)):
@@ -91,68 +94,59 @@ def _state_methods(value: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]]
             continue
         except ValueError:  # it tells no signature
             pass
-        return take, load
+        return StateMethods(take, load)
     return None
-
-
-def take_state(value: Any) -> Any:
-    """Return the state of a stateful object."""
-    methods = _state_methods(value)
-    assert methods is not None
-    return methods[0]()
-
-
-def load_state(value: Any, state: Any) -> None:
-    """Have a stateful object go on where its state was taken."""
-    methods = _state_methods(value)
-    assert methods is not None
-    methods[1](state)
 
 
 # ------------------------------------------------------------ loaders of batches
 
 
-def examples_of(loader: Any) -> tuple[int, int] | tuple[None, None]:
-    """Return how many examples the batches of a loader have in all, and how many the first has.
+class Told(NamedTuple):
+    """The examples of a loader, None where it does not tell."""
+
+    in_all: int | None = None
+    in_first: int | None = None  # of its batches
+
+
+def examples_of(loader: Any) -> Told:
+    """Return how many examples the batches of a loader have.
 
     Knows `torch.utils.data.DataLoader` and the loaders of torchdata, MONAI, timm and fastai; of
-    others these are None. Trusts the ``collate_fn`` to keep every example: one that makes several
+    others it is unknown. Trusts the ``collate_fn`` to keep every example: one that makes several
     rows of an example, or drops some, shows by another number of rows in the first batch.
     """
     data = sys.modules.get("torch.utils.data")
     if data is None or not _keeps_batches(loader):
-        return None, None
+        return Told()
     if not isinstance(loader, data.DataLoader):
         length = getattr(type(loader), "__len__", None)
         if getattr(length, "__module__", "") == "fastai.data.load":
             return _batched(loader.n, loader.bs, loader.drop_last)
         inner = getattr(loader, "loader", None)  # timm's PrefetchLoader
-        return examples_of(inner) if isinstance(inner, data.DataLoader) else (None, None)
+        return examples_of(inner) if isinstance(inner, data.DataLoader) else Told()
     if isinstance(loader.dataset, data.IterableDataset):
-        return None, None
+        return Told()
     sampler = loader.batch_sampler
     if type(sampler).__name__ == "_RepeatSampler":  # timm's MultiEpochsDataLoader
         sampler = sampler.sampler
     times = getattr(loader, "repeats", 1)  # MONAI's ThreadDataLoader
     if isinstance(sampler, list | tuple):
         sizes = list(map(len, sampler))
-        return (times * sum(sizes), sizes[0]) if sizes else (0, 0)
+        return Told(times * sum(sizes), sizes[0]) if sizes else Told(0, 0)
     if getattr(sampler, "even_batches", False) and sampler.batch_size:  # Accelerate's, of one rank
         ranks = sampler.num_processes if sampler.split_batches else 1
         size = int(sampler.batch_size)
-        return len(sampler) * size // ranks, size // ranks  # it begins anew to fill the last
+        return Told(len(sampler) * size // ranks, size // ranks)  # it begins anew to fill the last
     if not isinstance(sampler, data.BatchSampler) or not _keeps_batches(sampler):
-        return None, None  # also where batch_size=None: the dataset decides what an item is
+        return Told()  # also where batch_size=None: the dataset decides what an item is
     return _batched(length_of(sampler.sampler), sampler.batch_size, sampler.drop_last, times)
 
 
-def _batched(
-    examples: int | None, batch_size: int | None, drop_last: bool, times: int = 1
-) -> tuple[int, int] | tuple[None, None]:
+def _batched(examples: int | None, batch_size: int | None, drop_last: bool, times: int = 1) -> Told:
     if examples is None or batch_size is None:
-        return None, None
+        return Told()
     kept = examples - (examples % batch_size if drop_last else 0)
-    return times * kept, min(kept, batch_size)
+    return Told(times * kept, min(kept, batch_size))
 
 
 def _keeps_batches(source: Any) -> bool:

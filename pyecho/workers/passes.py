@@ -23,7 +23,7 @@ class WorkedPass(Iterator[Any]):
     """Yields items in the order of `indices`, a reader; the native stage has it fill slots instead.
 
     `writing`: spec and `to_array` of the slots, once they are known; empty where items must come
-    through the channel. The first item does so, and is made by itself: often no other is wanted.
+    back. The first item does so, and is made by itself: often no other is wanted.
     """
 
     def __init__(
@@ -42,7 +42,6 @@ class WorkedPass(Iterator[Any]):
         self._next: list[Any] = []  # indices that follow, as far as they are known
         self._failure: Exception | None = None  # of the indices, after all tasks before it
         self._tasks: deque[Task] = deque()  # that are handed out, in order
-        self._made: deque[Any] = deque()  # items that have come through the channel
         self._has_begun = False
         self._had_items = False  # put into slots
 
@@ -73,9 +72,18 @@ class WorkedPass(Iterator[Any]):
     # ------------------------------------------------------------ items
 
     def __next__(self) -> Any:
-        """Return the next item, which has come through the channel."""
-        pool, tasks, made = self._pool, self._tasks, self._made
-        while not made:
+        """Return the next item, which has come back."""
+        pool, tasks = self._pool, self._tasks
+        while True:
+            answer = tasks[0].answer if tasks else None
+            if answer is not None and answer.error is not None and not answer.made:
+                raise answer.error
+            if answer is not None:
+                self._has_begun = True
+                item = answer.made.pop(0)
+                if not answer.made and answer.error is None:
+                    tasks.popleft()
+                return item
             items = pool.items if self._has_begun else 1
             while (not tasks or self._has_begun) and pool.has_room and self._has_index(items):
                 self._give(items)
@@ -84,16 +92,6 @@ class WorkedPass(Iterator[Any]):
                 raise StopIteration
             if not tasks or tasks[0].answer is None:  # none: the workers still end another pass
                 pool.wait(SLICE_SECONDS)
-                continue
-            values, error = tasks[0].answer
-            if error is not None and not values:
-                raise error
-            made.extend(values)
-            values.clear()
-            if error is None:
-                tasks.popleft()
-        self._has_begun = True
-        return made.popleft()
 
     # ------------------------------------------------------------ slots
 
@@ -105,14 +103,14 @@ class WorkedPass(Iterator[Any]):
         the next call.
         """
         if not self._writing:
-            raise AttributeError("the items of this pass come through the channel")
+            raise AttributeError("the items of this pass come back")
         return self._fill
 
     def _fill(self, stage: _core.ExampleStage) -> bool | None:
         descriptor, size_bytes, streamed = stage._shared_slots
         spec, to_array, most = self._writing
-        slots = Slots(spec, to_array, os.fstat(descriptor).st_ino, size_bytes, streamed)
-        self._pool.slots = slots, descriptor
+        number = os.fstat(descriptor).st_ino
+        self._pool.slots = Slots(spec, to_array, descriptor, number, size_bytes, streamed)
         try:
             while self._step(stage, most):
                 pass
@@ -151,16 +149,15 @@ class WorkedPass(Iterator[Any]):
         if self._pool.closed:
             raise Closed("this EchoLoader is closed; make a new one")
         while tasks and tasks[0].answer is not None:
-            task, (made, error) = tasks[0], tasks[0].answer
+            task, answer = tasks[0], tasks[0].answer
             assert task.slots is not None
-            filled = task.slots[: len(made)]
-            stage._commit_slots(filled, task.ticket, made)
-            self._had_items = self._had_items or bool(made)
-            del task.slots[: len(made)]
-            task.ticket += len(made)
-            made.clear()
-            if error is not None:
-                raise error
+            count = len(answer.made)
+            stage._commit_slots(task.slots[:count], task.ticket, answer.made)
+            self._had_items = self._had_items or count > 0
+            del task.slots[:count], answer.made[:]
+            task.ticket += count
+            if answer.error is not None:
+                raise answer.error
             tasks.popleft()
 
     def _drop(self, stage: _core.ExampleStage) -> None:

@@ -8,60 +8,55 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pyecho._core import Closed, WorkerError
-from pyecho.workers.process import Answer, Slots
+from pyecho.workers.process import Part, Reply, Slots
 
 TASK_SECONDS, MOST_ITEMS = 1e-3, 32
 """Items are handed out together, as many as take this long, but at most so many."""
 
 
+@dataclass(eq=False)
 class Task:
     """Some items to be made, one after the other."""
 
-    def __init__(
-        self,
-        epoch: int,
-        place: int,
-        indices: list[Any],
-        slots: list[int] | None = None,
-        ticket: int = 0,
-    ) -> None:
-        self.epoch = epoch
-        self.place = place  # of the first item in the epoch
-        self.indices = indices
-        self.slots = slots  # where the items go; None: back through the channel
-        self.ticket = ticket  # of the first slot
-        self.answer: Answer | None = None  # once it is there
-        self.seconds = 0.0  # that the last part took, without the way to the worker and back
-        self.deaths = 0  # of workers that were making the item that follows
-        self._alone = False  # make one item at a time: a worker died
-        self._made: list[Any] = []
+    epoch: int
+    place: int  # of the first item in the epoch
+    indices: list[Any]
+    slots: list[int] | None = None  # where the items go; None: back to the loader
+    ticket: int = 0  # of the first slot
+    answer: Reply | None = None  # once it is there
+    seconds: float = 0.0  # that an item took, without the way to the worker and back
+    deaths: int = 0  # of workers that were making the item that follows
+    _alone: bool = False  # make one item at a time: a worker died
+    _made: list[Any] = field(default_factory=list)
 
-    def part(self) -> tuple[int, int, list[Any], list[int] | None]:
-        """Return epoch, place, indices and slots of the items that are to be made now."""
+    def part(self) -> Part:
+        """Return the items that are to be made now."""
         begin = len(self._made)
         part = slice(begin, begin + 1 if self._alone else None)
         slots = None if self.slots is None else self.slots[part]
-        return self.epoch, self.place + begin, self.indices[part], slots
+        return Part(self.epoch, self.place + begin, self.indices[part], slots)
 
-    def take(self, values: list[Any], error: BaseException | None) -> None:
+    def take(self, reply: Reply) -> None:
         """Take what came of that."""
-        self._made += values
+        self.seconds = reply.seconds / len(self.part().indices)
+        self._made += reply.made
         self.deaths = 0
-        if error is not None or len(self._made) == len(self.indices):
-            self.answer = self._made, error
+        if reply.error is not None or len(self._made) == len(self.indices):
+            self.answer = Reply(self._made, reply.error)
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException | None) -> None:
         """Take an error that one of the items has, it is not known which: make them one by one."""
-        if len(self.part()[2]) == 1:
-            self.take([], error)
+        if len(self.part().indices) == 1:
+            self.take(Reply([], error))
         self._alone = True
 
     def died(self, how: str, *, began: bool) -> None:
         """Have another worker make what is left, once; if that one dies as well, fail."""
-        indices = self.part()[2]
+        indices = self.part().indices
         self._alone = True
         self.deaths += len(indices) == 1 or not began  # else it is unknown which item is to blame
         if self.deaths < 2:
@@ -77,7 +72,7 @@ class Task:
                 f"with {how}; look at what they wrote, at worker_init_fn, and with "
                 '"spawn" or "forkserver" for a missing if __name__ == "__main__":'
             )
-        self.take([], WorkerError(text))
+        self.take(Reply([], WorkerError(text)))
 
 
 class Worker(Protocol):
@@ -90,13 +85,16 @@ class Worker(Protocol):
     """False until it has called `worker_init_fn`."""
 
     def fileno(self) -> int:
-        """Return the descriptor that can be read once there is an answer, or the worker died."""
+        """Return the descriptor that can be read once there is a reply, or the worker died."""
 
-    def give(self, task: Task, slots: tuple[Slots, int] | None) -> None:
-        """Have it do a task as well. `slots`: and the descriptor of their memory."""
+    def give(self, task: Task, slots: Slots | None) -> None:
+        """Have it do a task as well. `slots`: of the stage that tasks go to."""
 
-    def collect(self) -> list[Task] | None:
-        """Take a message, and return the task that it answers; None if the worker has died."""
+    def collect(self) -> Task | None:
+        """Take a message, and return the task that it answers, if any.
+
+        Raises `EOFError` or `OSError` if the worker has died.
+        """
 
     def end(self) -> None:
         """Have it end after its tasks. From any thread."""
@@ -116,19 +114,18 @@ class Pool:
         self.closed = False
         self.has_short_indices = True
         """True if indices are numbers, of which a task may have several."""
-        self.slots: tuple[Slots, int] | None = None
-        """Of the stage that tasks go to, and the descriptor of their memory."""
+        self.slots: Slots | None = None
+        """Of the stage that tasks go to."""
         self._start = start
         self._workers: list[Worker | None] = [None] * count
+        self._watched: list[Worker | None] = []  # by the poller
         self._again: deque[Task] = deque()  # of workers that died
-        self._poller = select.poll()
-        self._by_descriptor: dict[int, int] = {}
         self._mean_seconds = 2 * TASK_SECONDS  # of an item
 
     def start(self) -> None:
         """Start the workers that are missing. Ctrl-C may cut this short."""
         for number in range(len(self._workers)):
-            self._watch(number, self._running(number))
+            self._running(number)
 
     @property
     def has_room(self) -> bool:
@@ -168,38 +165,40 @@ class Pool:
                 raise Closed("this EchoLoader is closed; make a new one")
             worker = self._start(number)
             self._workers[number] = worker
-            self._watch(number, worker)
         return worker
-
-    def _watch(self, number: int, worker: Worker) -> None:
-        descriptor = worker.fileno()
-        self._by_descriptor[descriptor] = number
-        self._poller.register(descriptor, select.POLLIN)
 
     def wait(self, seconds: float) -> None:
         """Wait this long at most until a task is answered, or a worker has died."""
-        for descriptor, _ in self._poller.poll(seconds * 1e3):
-            number = self._by_descriptor[descriptor]
-            worker = self._workers[number]
-            assert worker is not None
-            items = len(worker.tasks[0].part()[2]) if worker.tasks else 0
-            tasks = worker.collect()
-            if tasks is None:
-                self._bury(number, worker)
+        for worker in self._ready(seconds):
+            try:
+                task = worker.collect()
+            except (EOFError, OSError):
+                self._bury(worker)
                 continue
-            self._again.extend(task for task in tasks if task.answer is None)
-            for task in tasks:
-                self._mean_seconds += (task.seconds / items - self._mean_seconds) / 4
+            if task is not None:
+                self._mean_seconds += (task.seconds - self._mean_seconds) / 4
+                if task.answer is None:
+                    self._again.append(task)
         while self._again and not self.closed:
             number = min(range(len(self._workers)), key=self._load)
             if self._load(number) >= self._depth:
                 break
             self.give(self._again.popleft())
 
-    def _bury(self, number: int, worker: Worker) -> None:
+    def _ready(self, seconds: float) -> list[Worker]:
+        """Return the workers that can be read, within this time."""
+        if self._watched != self._workers:
+            self._poller = select.poll()
+            running = [worker for worker in self._workers if worker is not None]
+            self._by_descriptor = {worker.fileno(): worker for worker in running}
+            for descriptor in self._by_descriptor:
+                self._poller.register(descriptor, select.POLLIN)
+            self._watched = [*self._workers]
+        return [self._by_descriptor[ready] for ready, _ in self._poller.poll(seconds * 1e3)]
+
+    def _bury(self, worker: Worker) -> None:
         """Forget a worker that died; others do its tasks."""
-        self._poller.unregister(worker.fileno())
-        self._workers[number] = None
+        self._workers[self._workers.index(worker)] = None
         worker.end()
         how = worker.join(1.0)
         if worker.tasks:  # it has not begun the others
@@ -207,7 +206,7 @@ class Pool:
         self._again.extend(task for task in worker.tasks if task.answer is None)
         if self.closed:
             for task in self._again:
-                task.take([], Closed("this EchoLoader is closed; make a new one"))
+                task.take(Reply([], Closed("this EchoLoader is closed; make a new one")))
 
     def close(self) -> None:
         """Have all workers end. From any thread, and from finalizers."""

@@ -1,4 +1,4 @@
-"""The life of a worker process: makes one item after the other, until the loader is gone."""
+"""What a worker does, one item after the other; and the life of a worker process."""
 
 from __future__ import annotations
 
@@ -8,113 +8,127 @@ import pickle
 import random
 import reprlib
 import signal
-import socket
 import sys
 import time
 import traceback
+import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from io import BytesIO
+from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from multiprocessing.pool import ExceptionWithTraceback  # type: ignore[attr-defined]
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pyecho import _core
 from pyecho.items.nest import node_of
-from pyecho.source.reader import item_at
-from pyecho.source.sniff import tell_epoch
-from pyecho.workers.channel import (
-    DONE,
-    FAILED,
-    READY,
-    SLOTS,
-    TASK,
-    UNREAD,
-    close_ends,
-    dumps,
-    message,
-    receive,
-    send,
-)
 
-Answer = tuple[list[Any], BaseException | None]
-"""The results of a task, and the error that ended it early, if any."""
+READY = SLOTS = b""
+"""The message of a worker that has begun; to a worker: a descriptor and `Slots` come next."""
+
+ends: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The ends of channels that are this process's, and that no child may keep."""
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """The work of all workers of a loader."""
 
-    get: Callable[[Any], Any]
+    get: Callable[[Any], Any]  # makes an item of its index
+    tell: Callable[[int], None]  # tells the dataset of an epoch
     dataset: Any
-    count: int  # of the workers
+    workers: int
     seed: int
     rank: int
     ranks: int
     init: Callable[[int], object] | None
 
 
-@dataclass(frozen=True)
-class Slots:
+class Slots(NamedTuple):
     """The slots of a stage, and how an item goes into them."""
 
     spec: Any
     to_array: Callable[[Any], Any]
-    number: int  # of the file that is their memory
+    descriptor: int  # of the file that is their memory
+    number: int  # of this file
     size_bytes: int
     streamed: bool
 
-    def writer(self, descriptor: int) -> _core.SlotWriter:
-        """Return what writes items to the slots. `descriptor`: of their memory."""
-        memory = (descriptor, self.size_bytes, self.streamed)
-        return _core.SlotWriter(self.spec, node_of, self.to_array, *memory)
+
+class Part(NamedTuple):
+    """Items to make now, one after the other."""
+
+    epoch: int
+    place: int  # of the first item in the epoch
+    indices: list[Any]
+    slots: list[int] | None  # where the items go; None: back to the loader
+
+
+class Reply(NamedTuple):
+    """What came of a part."""
+
+    made: list[Any]  # the items; in slots, what of each does not fit there
+    error: BaseException | None = None  # that came after these
+    seconds: float = 0.0
+    unread: bool = False  # the worker could not unpickle the part
 
 
 class Maker:
-    """Makes items as a task asks for them, and writes them to slots.
+    """Makes items as a part asks for them, and writes them to slots.
 
     `seeded`: the global generators of `random`, NumPy and torch are seeded for every item, by
     (seed, epoch, place), so that no item depends on the worker that makes it.
     """
 
-    def __init__(self, job: Job, *, seeded: bool = True) -> None:
+    def __init__(self, job: Job, *, seeded: bool) -> None:
+        self.failure: BaseException | None = None
+        """Why no item can be made, if that is so."""
         self._job = job
         self._seeded = seeded
         self._epoch: int | None = None
         self._key = 0
-        self.writer: _core.SlotWriter | None = None
+        self._writer: _core.SlotWriter | None = None
 
-    def make(self, epoch: int, place: int, indices: list[Any], slots: list[int] | None) -> Answer:
-        """Return the items, or what of them does not fit into slots, and what ended this."""
-        made: list[Any] = []
+    def fill(self, slots: Slots) -> None:
+        """Write items to these slots from now on."""
+        memory = slots.descriptor, slots.size_bytes, slots.streamed
+        self._writer = _core.SlotWriter(slots.spec, node_of, slots.to_array, *memory)
+
+    def make(self, part: Part) -> Reply:
+        """Make the items."""
+        began, made, error = time.perf_counter(), list[Any](), self.failure
         try:
-            if epoch != self._epoch:
-                tell_epoch(self._job.dataset, epoch)
-                self._epoch = epoch
-                self._key = _mixed(_mixed(self._job.seed) + epoch)
-            for index in indices:
-                if self._seeded:
-                    whole = (place + len(made)) * self._job.ranks + self._job.rank
-                    _seed(_mixed(self._key + whole))
-                item = item_at(self._job.get, index)
-                if slots is not None:
-                    item = self._written(slots[len(made)], item, index)
-                made.append(item)
-        except BaseException as error:
-            return made, error
-        return made, None
+            if error is None:
+                self._make(part, made)
+        except BaseException as raised:
+            error = raised
+        return Reply(made, error, time.perf_counter() - began)
+
+    def _make(self, part: Part, made: list[Any]) -> None:
+        job, slots = self._job, part.slots
+        if part.epoch != self._epoch:
+            job.tell(part.epoch)
+            self._epoch = part.epoch
+            self._key = _mixed(_mixed(job.seed) + part.epoch)
+        for at, index in enumerate(part.indices):
+            if self._seeded:
+                _seed(_mixed(self._key + (part.place + at) * job.ranks + job.rank))
+            item = job.get(index)
+            made.append(item if slots is None else self._written(slots[at], item, index))
 
     def _written(self, slot: int, item: Any, index: Any) -> Any:
-        assert self.writer is not None
+        assert self._writer is not None
         try:
-            return self.writer.write(slot, item)
+            return self._writer.write(slot, item)
         except _core.SpecMismatch as error:
             raise _core.SpecMismatch(f"source[{reprlib.repr(index)}]: {error}") from None
 
 
-def serve(channel: socket.socket, life: Connection, worker: int, job: Job) -> None:
-    """Answer every task until the loader closes the channel. Dies with the process of the loader.
+# ------------------------------------------------------------ worker processes
+
+
+def serve(channel: Connection, life: Connection, worker: int, job: Job) -> None:
+    """Answer every part until the loader closes the channel. Dies with the process of the loader.
 
     `life`: a pipe whose other end only that process has.
     """
@@ -123,75 +137,82 @@ def serve(channel: socket.socket, life: Connection, worker: int, job: Job) -> No
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     close_ends()  # again: Ctrl-C may have cut short the first time
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    failure: BaseException | None = None
+    maker = Maker(job, seeded=True)
     try:
         _prepare(worker, job)
     except BaseException as error:
-        failure = error
-    maker = Maker(job)
-    with channel, contextlib.suppress(OSError):  # the loader is gone
-        send(channel, message(READY))
-        _serve(channel, maker, failure)
+        maker.failure = error
+    with channel, contextlib.suppress(EOFError, OSError):  # the loader is gone
+        channel.send_bytes(READY)
+        while True:
+            message = channel.recv_bytes()
+            if message != SLOTS:
+                channel.send_bytes(_sent(_reply(maker, message)))
+                continue
+            descriptor, message = reduction.recv_handle(channel), channel.recv_bytes()
+            try:
+                maker.fill(pickle.loads(message)._replace(descriptor=descriptor))
+            except BaseException as error:
+                maker.failure = error
+            os.close(descriptor)
 
 
-def _serve(channel: socket.socket, maker: Maker, failure: BaseException | None) -> None:
-    while True:
-        try:
-            kind, load, _ = receive(channel)
-            descriptors = _descriptors(channel) if kind == SLOTS else []
-        except (EOFError, OSError):
-            return
-        try:
-            for descriptor in descriptors:
-                maker.writer = load().writer(descriptor)
-                os.close(descriptor)
-        except BaseException as error:
-            failure = error  # of which the next task tells
-        if kind != TASK:
-            continue
-        began = time.perf_counter()
-        kind = FAILED
-        try:
-            task = load()
-        except BaseException as error:
-            kind, made = UNREAD, _nothing(error)
-        else:
-            made = _nothing(failure) if failure is not None else maker.make(*task)
-        send(channel, _answer(*made, time.perf_counter() - began, kind))
-
-
-def _descriptors(channel: socket.socket) -> list[int]:
-    close_on_exec = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # of Linux
-    return socket.recv_fds(channel, 1, 1, close_on_exec)[1]
-
-
-def _nothing(error: BaseException) -> Answer:
-    """Return the answer to a task that could not begin."""
-    return [], error
-
-
-def _answer(
-    made: list[Any], error: BaseException | None, seconds: float, failed: int = FAILED
-) -> list[Any]:
-    if error is None and not any(value is not None for value in made):
-        return message(DONE, None, seconds)  # all of it is in slots
+def _reply(maker: Maker, message: bytes) -> Reply:
     try:
-        if error is None:
-            return message(DONE, made, seconds)
-        return message(failed, (made, _portable(error)), seconds)
-    except BaseException as unsent:  # it cannot be pickled: send what comes before
+        part = pickle.loads(message)
+    except BaseException as error:
+        return Reply([], error, unread=True)
+    return maker.make(part)
+
+
+def _sent(reply: Reply) -> Any:
+    """Return a reply pickled; where that fails, what comes before, and the error."""
+    made, error = reply.made, reply.error
+    try:
+        if error is None and all(value is None for value in made):  # all of it is in slots
+            return pickle.dumps(reply, 5)
+        return dumps(reply._replace(error=None if error is None else _portable(error)))
+    except BaseException as unsent:
         if not made:
             raise
-        return _answer(*_up_to_unsent(made, unsent), seconds)
-
-
-def _up_to_unsent(made: list[Any], unsent: BaseException) -> Answer:
+        kept, error = len(made) - 1, unsent  # perhaps only all of it together cannot be
     for place, value in enumerate(made):
         try:
             dumps(value)
-        except BaseException as error:
-            return made[:place], error
-    return made[:-1], unsent  # only all of it together cannot
+        except BaseException as unsent:
+            kept, error = place, unsent
+            break
+    return _sent(reply._replace(made=made[:kept], error=error))
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles tensors in host memory as arrays: PyTorch would write a file for each."""
+
+    def reducer_override(self, value: Any) -> Any:
+        torch = sys.modules.get("torch")
+        if torch is None or type(value) is not torch.Tensor or not _is_plain(value, torch):
+            return NotImplemented
+        array = value.contiguous().reshape(-1).view(torch.uint8).numpy()
+        return _tensor_of, (array, value.dtype, tuple(value.shape))
+
+
+def _is_plain(tensor: Any, torch: Any) -> bool:
+    dense = tensor.is_cpu and tensor.layout == torch.strided and not tensor.is_nested
+    changed = tensor.requires_grad or tensor.is_quantized or tensor.is_conj()
+    return bool(dense and not (changed or tensor.is_neg()))
+
+
+def _tensor_of(array: Any, dtype: Any, shape: Any) -> Any:
+    import torch
+
+    return torch.from_numpy(array).view(dtype).reshape(shape)
+
+
+def dumps(value: Any) -> Any:
+    """Return a pickled object. May raise anything."""
+    file = BytesIO()
+    _Pickler(file, protocol=5).dump(value)
+    return file.getbuffer()
 
 
 def _portable(error: BaseException) -> Any:
@@ -216,7 +237,7 @@ def _prepare(worker: int, job: Job) -> None:
     if data is not None:
         known: Any = data._utils.worker
         known._worker_info = known.WorkerInfo(
-            id=worker, num_workers=job.count, seed=seed, dataset=job.dataset
+            id=worker, num_workers=job.workers, seed=seed, dataset=job.dataset
         )
     if job.init is not None:
         job.init(worker)
@@ -254,3 +275,12 @@ def _die_with_loader(life: Connection) -> None:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_ASYNC)
     if life.poll(0):  # it was closed before
         os._exit(1)
+
+
+def close_ends() -> None:
+    """Close the ends of this process; in a child those of its parent.
+
+    The workers would not notice the end of that, as long as the child has them.
+    """
+    for end in list(ends):
+        end.close()

@@ -1,4 +1,4 @@
-"""Starts workers: processes, or threads of this one."""
+"""Workers of a pool: processes, or threads of this one."""
 
 from __future__ import annotations
 
@@ -7,40 +7,37 @@ import atexit
 import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
 import socket
 import threading
-import time
 import weakref
 from collections import deque
-from collections.abc import Callable
 from functools import partial
+from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from typing import Any
 
 from pyecho._core import ConfigError
 from pyecho.run.context import CallerContext
 from pyecho.run.threads import Worker as Thread
-from pyecho.workers.channel import (
-    DONE,
+from pyecho.workers.pool import Task
+from pyecho.workers.process import (
     READY,
     SLOTS,
-    TASK,
-    UNREAD,
+    Job,
+    Maker,
+    Reply,
+    Slots,
     close_ends,
     ends,
-    message,
-    receive,
-    send,
+    serve,
 )
-from pyecho.workers.pool import Task
-from pyecho.workers.process import Answer, Job, Maker, Slots, serve
 
 _starting = threading.Lock()  # a process that is forked meanwhile would keep the ends of the other
 
-
 SHORT_BYTES = 1 << 14
-"""A longer message waits until the worker reads: it may be about to send a long answer itself."""
+"""A longer message waits until the worker reads: it may be about to send a long reply itself."""
 
 
 class ProcessWorker:
@@ -55,14 +52,20 @@ class ProcessWorker:
             )
         self.tasks: deque[Task] = deque()
         self.began = False
-        self._slots = -1  # number of those that it knows
-        self._held: deque[list[Any]] = deque()  # messages, of the last tasks
+        self._filled = -1  # number of the slots that it knows
+        self._held: deque[Any] = deque()  # messages, of the last tasks
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         with _starting:
-            _without_interrupts(partial(self._begin, context, job, number))
+            try:  # before the mask is set: Ctrl-C may come right after
+                # The process lets Ctrl-C in when it is ready for it.
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+                self._begin(context, job, number)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _begin(self, context: Any, job: Job, number: int) -> None:
         their_life, self._life = multiprocessing.Pipe(duplex=False)
-        self._channel, theirs = socket.socketpair()  # may fail, too, and would leave a warning
+        self._channel, theirs = multiprocessing.Pipe()
         ends.update((self._channel, self._life))
         self._process = context.Process(
             target=serve,
@@ -70,7 +73,9 @@ class ProcessWorker:
             name=f"pyecho-worker-{number}",
             daemon=True,
         )
-        _with_end(self, _leave, os.getpid(), self._channel, self._life, self._process)
+        # Not by `__del__`: in a cycle of garbage that of a pipe may come first.
+        parts = os.getpid(), self._channel, self._life, self._process
+        weakref.finalize(self, _leave, *parts).atexit = False
         try:
             self._process.start()
         finally:
@@ -85,53 +90,53 @@ class ProcessWorker:
 
     def fileno(self) -> int:
         """Return the descriptor of the channel."""
-        return int(self._channel.fileno())
+        return self._channel.fileno()
 
-    def give(self, task: Task, slots: tuple[Slots, int] | None) -> None:
+    def give(self, task: Task, slots: Slots | None) -> None:
         """Have it do a task as well."""
-        parts = message(TASK, task.part())
-        if task.slots is not None and slots is not None and slots[0].number != self._slots:
-            parts = [*message(SLOTS, slots[0]), slots[1], *parts]
-            self._slots = slots[0].number
-        is_short = sum(len(part) for part in parts if not isinstance(part, int)) <= SHORT_BYTES
-        self._held.append(parts)
+        message = pickle.dumps(task.part(), 5)
+        if task.slots is not None and slots is not None and slots.number != self._filled:
+            self._send_slots(slots, pickle.dumps(slots, 5))
+            self._filled = slots.number
+        self._held.append(message)
         self.tasks.append(task)
-        if len(self.tasks) == 1 or (is_short and len(self._held) == 1):
+        if len(self.tasks) == 1 or (len(message) <= SHORT_BYTES and len(self._held) == 1):
             self._send_held()
 
-    def _send_held(self) -> None:
+    def _send_slots(self, slots: Slots, message: Any) -> None:
+        """Send slots at once: earlier tasks that it still has use none."""
         with contextlib.suppress(OSError):  # it has died, as collect() will find
-            send(self._channel, self._held.popleft())
+            self._channel.send_bytes(SLOTS)
+            reduction.send_handle(self._channel, slots.descriptor, self.pid)
+            self._channel.send_bytes(message)
 
-    def collect(self) -> list[Task] | None:
-        """Take a message, and return the task that it answers; None if the worker has died."""
-        try:
-            kind, load, seconds = receive(self._channel)
-        except (EOFError, OSError):
-            return None
-        if kind == READY:
+    def _send_held(self) -> None:
+        with contextlib.suppress(OSError):  # likewise
+            self._channel.send_bytes(self._held.popleft())
+
+    def collect(self) -> Task | None:
+        """Take a message, and return the task that it answers. Raises `EOFError` or `OSError`."""
+        message = self._channel.recv_bytes()
+        if message == READY:
             self.began = True
-            return []
+            return None
         task = self.tasks.popleft()
         if self._held and len(self._held) == len(self.tasks):
             self._send_held()
-        task.seconds = seconds
         try:
-            loaded = load()
+            reply = pickle.loads(message)
         except BaseException as unread:  # what can be pickled, but not unpickled
             task.fail(unread)
-            return [task]
-        if kind == UNREAD:
-            task.fail(loaded[1])
-            return [task]
-        values, error = (loaded, None) if kind == DONE else loaded
-        task.take([None] * len(task.part()[2]) if values is None else values, error)
-        return [task]
+            return task
+        if reply.unread:
+            task.fail(reply.error)
+        else:
+            task.take(reply)
+        return task
 
     def end(self) -> None:
         """Have it end after the task it does. From any thread."""
-        with contextlib.suppress(OSError):  # it is over
-            self._channel.shutdown(socket.SHUT_RDWR)
+        _shut(self._channel)
 
     def join(self, timeout: float) -> str:
         """Wait for its end; return how it ended."""
@@ -149,53 +154,41 @@ class ThreadWorker:
     def __init__(self, job: Job, number: int) -> None:
         self.tasks: deque[Task] = deque()
         self._maker = Maker(job, seeded=False)
-        self._slots = -1
-        self._failure: BaseException | None = None  # of the beginning
-        self._answers: deque[Answer] = deque()
+        self._filled = -1
+        self._replies: deque[Reply] = deque()
         self._context = CallerContext()
-        _without_interrupts(self._open)
+        self._done, self._tell = multiprocessing.Pipe(duplex=False)
         self._thread = Thread(f"worker-{number}")
         if job.init is not None:
-            self._thread.give(partial(self._context.run, partial(job.init, number), self._fail))
-
-    def _open(self) -> None:
-        self._done, self._tell = socket.socketpair()
-        _with_end(self, _close, self._done, self._tell)
-
-    def _fail(self, error: BaseException) -> None:
-        self._failure = error
+            begin, fail = partial(job.init, number), partial(setattr, self._maker, "failure")
+            self._thread.give(partial(self._context.run, begin, fail))
 
     def fileno(self) -> int:
-        """Return the descriptor that tells of answers."""
-        return int(self._done.fileno())
+        """Return the descriptor that tells of replies."""
+        return self._done.fileno()
 
-    def give(self, task: Task, slots: tuple[Slots, int] | None) -> None:
+    def give(self, task: Task, slots: Slots | None) -> None:
         """Have it do a task as well."""
-        if task.slots is not None and slots is not None and slots[0].number != self._slots:
-            writer = slots[0].writer(slots[1])
-            self._thread.give(partial(setattr, self._maker, "writer", writer))
-            self._slots = slots[0].number
+        if task.slots is not None and slots is not None and slots.number != self._filled:
+            self._maker.fill(slots)
+            self._filled = slots.number
         self.tasks.append(task)
         self._thread.give(partial(self._do, task))
 
     def _do(self, task: Task) -> None:
-        self._context.run(partial(self._make, task), self._fail)
-        if self._failure is not None:
-            self._answers.append(([], self._failure))
-        self._tell.send(b"\0")
+        replies = self._replies
+        self._context.run(
+            lambda: replies.append(self._maker.make(task.part())),
+            lambda error: replies.append(Reply([], error)),
+        )
+        self._tell.send_bytes(b"")
 
-    def _make(self, task: Task) -> None:
-        if self._failure is None:
-            began = time.perf_counter()
-            self._answers.append(self._maker.make(*task.part()))
-            task.seconds = time.perf_counter() - began
-
-    def collect(self) -> list[Task]:
-        """Take an answer, and return its task."""
-        self._done.recv(1)
+    def collect(self) -> Task:
+        """Take a reply, and return its task."""
+        self._done.recv_bytes()
         task = self.tasks.popleft()
-        task.take(*self._answers.popleft())
-        return [task]
+        task.take(self._replies.popleft())
+        return task
 
     def end(self) -> None:
         """Have the thread end after its tasks."""
@@ -212,32 +205,19 @@ class ThreadWorker:
             self._thread.end()
 
 
-def _without_interrupts(function: Callable[[], None]) -> None:
-    """Put off Ctrl-C. A process that is started meanwhile lets it in when it is ready for it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    try:  # before the mask is set: Ctrl-C may come right after
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        function()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+def _shut(channel: Connection) -> None:
+    """End a channel for both sides, even if some child has inherited an end."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(channel.fileno())) as end:
+        end.shutdown(socket.SHUT_RDWR)
 
 
-def _with_end(worker: object, function: Callable[..., None], *arguments: Any) -> None:
-    """Have a function called once the worker is gone.
-
-    Not its `__del__`: in a cycle of garbage that of a pipe may come first. It leaves the number of
-    a descriptor behind that may be another file's by now.
-    """
-    weakref.finalize(worker, function, *arguments).atexit = False
-
-
-def _leave(owner: int, channel: socket.socket, life: Connection, process: Any) -> None:
+def _leave(owner: int, channel: Connection, life: Connection, process: Any) -> None:
     """Kill a process, if it still runs, and it is one of this process."""
     is_owner = owner == os.getpid()
-    if is_owner:  # even if some child has inherited this end
-        with contextlib.suppress(OSError):
-            channel.shutdown(socket.SHUT_RDWR)
-    _close(channel, life)
+    if is_owner:
+        _shut(channel)
+    channel.close()
+    life.close()
     if is_owner:
         # In a thread, because this may be the garbage collector's call: one of `threading` would
         # take locks that the interrupted code may hold.
@@ -249,11 +229,6 @@ def _reap(process: Any) -> None:
     """Wait for the end of a process that was killed, and close what this one has of it."""
     with contextlib.suppress(Exception):  # another thread was first
         process.join()
-
-
-def _close(*ends: Any) -> None:
-    for end in ends:
-        end.close()
 
 
 def _after_fork() -> None:

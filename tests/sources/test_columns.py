@@ -21,7 +21,7 @@ NAMES = [*"abcd"]
 
 def rows(source: Source, start: int = 0) -> list[Any]:
     """The items, with those that come in batches taken apart."""
-    items = [*source.read(start)]
+    items = [*source.open(0, start).items]
     if not source.batched:
         return items
     if isinstance(items[0], dict):
@@ -112,12 +112,12 @@ def test_sparse_matrix_is_no_column() -> None:
     sparse = pytest.importorskip("scipy.sparse").eye_array(4).tocsr()
     source = source_of((sparse, Y), Config(batch_size=None))
     assert source.length() == 2
-    assert next(source.read()) is sparse
+    assert next(source.open(0).items) is sparse
 
 
 def test_key_with_a_hash_of_its_own_is_kept() -> None:
     key = collections.namedtuple("Key", "name")("x")
-    [first, *_] = source_of({key: X, 2: Y}, Config(batch_size=None)).read()
+    [first, *_] = source_of({key: X, 2: Y}, Config(batch_size=None)).open(0).items
     assert plain(first) == {key: [0, 1, 2], 2: 0}
 
 
@@ -186,13 +186,13 @@ def test_list_with_a_member_that_slices_is_columns(batch_size: int | None) -> No
 def test_other_lists_and_tuples_are_items(given: Any, batch_size: int | None) -> None:
     source = source_of(given, Config(batch_size=batch_size))
     assert source.length() == len(given)
-    assert all(each is item for each, item in zip(source.read(), given, strict=True))
+    assert all(each is item for each, item in zip(source.open(0).items, given, strict=True))
 
 
 def test_unbatch_takes_a_list_of_arrays_for_one_of_batches() -> None:
     source = source_of([X, X.astype("f4")], Config(batch_size=2, unbatch=True))
     assert source.length() == 8
-    assert len([*source.read()]) == 2
+    assert len([*source.open(0).items]) == 2
 
 
 # ---------------------------------------------------------------- what is refused

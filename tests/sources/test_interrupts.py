@@ -14,7 +14,7 @@ from pyecho.config import Config
 from pyecho.items.rows import rows_of
 from pyecho.run.progress import Filling, Shown
 from pyecho.source import source_of
-from pyecho.source.reader import Limited
+from pyecho.source.limited import Limited
 from pyecho.stats import EchoStats
 
 pytestmark = pytest.mark.slow
@@ -30,7 +30,7 @@ def first_of(rows: Any) -> list[Any]:
 
 
 def read(given: Any, **options: Any) -> Callable[[], Iterator[Any]]:
-    return lambda: source_of(given, Config(**options)).read()
+    return lambda: source_of(given, Config(**options)).open(0).items
 
 
 X, Y = np.arange(12.0).reshape(4, 3), np.arange(4)
@@ -85,7 +85,7 @@ def test_rows_of_ray_data_lose_no_item(collated: bool) -> None:
     from pyecho.source.ray import RayData
 
     blocks = Blocks([pyarrow.table({"x": [1, 2]}), pyarrow.table({"x": [3]})])
-    assert check(lambda: RayData(blocks, by_row=True, batched=not collated).read()) > 10
+    assert check(lambda: RayData(blocks, by_row=True, batched=not collated).open(0).items) > 10
 
 
 class StatefulDataset(Unsized):
@@ -106,7 +106,7 @@ def test_source_with_a_state_loses_no_item() -> None:
 def test_limit_loses_no_item(length: int) -> None:
     def limited(given: Any, **options: Any) -> Iterator[Any]:
         source = source_of(given, Config(batch_size=2, **options))
-        return Limited(source.read(), length, source)
+        return Limited(source.open(0).items, length, source)
 
     assert check(lambda: limited([*range(4)])) > 10
     batches = [np.arange(3), np.arange(0), np.arange(3, 6)]
@@ -130,7 +130,7 @@ def test_progress_bars_lose_no_item(capsys: pytest.CaptureFixture[str]) -> None:
     "given", [[3, 4], range(4), X, torch.tensor(X), (X, torch.tensor(Y), [*"abcd"]), {"x": X}]
 )
 def test_items_in_memory_are_read_without_python_code(given: Any) -> None:
-    iterator = source_of(given, Config(batch_size=None)).read()
+    iterator = source_of(given, Config(batch_size=None)).open(0).items
     calls: list[str] = []
     sys.setprofile(lambda frame, event, _: calls.append(event))
     try:

@@ -1,5 +1,6 @@
 """Kinds: what each source is, where it can start, how it ends, what it refuses."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,28 @@ from pyecho.config import Config
 from pyecho.source import source_of
 
 
+class Shuffled(list[int]):
+    """Iterates in an order of its own."""
+
+    def __iter__(self) -> Iterator[int]:
+        return reversed(self)
+
+
+def test_list_with_an_order_of_its_own_is_iterated() -> None:
+    source = source_of(Shuffled([0, 1, 2]), Config(batch_size=None))
+    assert [*source.open(0).items] == [2, 1, 0]
+
+
 def test_memory_map_is_read_in_chunks_that_are_copies(tmp_path: Any) -> None:
     np.save(tmp_path / "rows.npy", np.arange(6.0))
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
     source = source_of(mapped, Config(batch_size=2))
     assert not source.in_memory
-    [chunk] = source.read()
+    [chunk] = source.open(0).items
     assert chunk.tolist() == list(range(6))
     assert not np.shares_memory(chunk, mapped)
-    rows = [*source_of(np.lib.stride_tricks.as_strided(mapped), Config(batch_size=None)).read()]
+    strided = source_of(np.lib.stride_tricks.as_strided(mapped), Config(batch_size=None))
+    rows = [*strided.open(0).items]
     assert rows == list(range(6))
 
 

@@ -185,7 +185,7 @@ def test_workers_in_a_cycle_end_whatever_the_collector_takes_first(workers):
     early.clear()
     del late
     gc.collect()  # an error in it is one of this test, by pytest
-    assert gone() is None
+    assert wait_until(lambda: gone() is None)  # a thread may be about to let it go
 
 
 def test_loader_that_is_forgotten_ends_its_workers():

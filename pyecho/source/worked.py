@@ -4,35 +4,26 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from pyecho._core import ConfigError
 from pyecho.config import Config
-from pyecho.source.order import Order, Sampled
-from pyecho.source.picked import Picked
-from pyecho.source.reader import Source
+from pyecho.source.base import Pass, Source
+from pyecho.source.indexed import MapStyle
+from pyecho.source.sniff import tell_epoch
 from pyecho.workers.passes import WorkedPass
 from pyecho.workers.pool import Pool, Worker
 from pyecho.workers.process import Job
 from pyecho.workers.start import ProcessWorker, ThreadWorker
 
 
-class Worked(Picked):
+class Worked(MapStyle):
     """Reads by index in worker processes or threads, which serve all epochs."""
 
-    in_memory = False
-
-    def __init__(
-        self, inner: Source, get: Callable[[Any], Any], order: Order | Sampled, config: Config
-    ) -> None:
-        super().__init__(inner, get, order, unbatch=config.splits_batches)
-        self.in_memory = False
-        self._chunk_rows = None
-        self.batched = config.splits_batches
-        self._config = config
-        self._epoch = 0
+    def __init__(self, inner: Source, config: Config) -> None:
+        super().__init__(inner, config)
         self.fills_slots = not config.splits_batches
         self._writing: list[Any] = []  # spec of the slots that this fills, and `to_array`; or none
         self._pool: Pool | None = None
@@ -50,8 +41,9 @@ class Worked(Picked):
             config = self._config
             job = Job(
                 get=self._get,
+                tell=partial(tell_epoch, self.object),
                 dataset=self.object,
-                count=config.num_workers,
+                workers=config.num_workers,
                 seed=config.seed,
                 rank=config.rank,
                 ranks=config.ranks,
@@ -63,15 +55,9 @@ class Worked(Picked):
             self._pool = pool = Pool(config.num_workers, start)
         return pool
 
-    def read(self, start: int = 0) -> Iterator[Any]:
-        """Begin one pass."""
-        indices = self._order.indices(start)
-        return WorkedPass(self._running(), indices, self._epoch, start, self._writing)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Tell this process's dataset and the sampler; workers learn of it with the next item."""
-        super().set_epoch(epoch)
-        self._epoch = epoch
+    def _open(self, at: int) -> Pass:
+        indices = self._indices(at)
+        return Pass(WorkedPass(self._running(), indices, self.epoch, at, self._writing))
 
     def fill_slots(self, spec: Any, to_array: Callable[[Any], Any], together: int) -> None:
         """Have passes fill slots of a stage with items of this spec."""
