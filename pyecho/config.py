@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from pyecho.adaptive import Adaptive
 from pyecho.checked import (
     MAX_USES,
     MOST_COUNTED,
+    Init,
     bounded,
     called,
     check_fields,
@@ -36,6 +38,40 @@ Factor = float | Adaptive
 
 Workers = Literal["process", "thread"]
 """The kind of worker that runs ``source[index]``."""
+
+
+class Options(TypedDict, total=False):
+    """The names and types of a loader's options, which `EchoLoader` describes."""
+
+    batch_size: int | None
+    unbatch: bool | Literal["lists"]
+    drop_last: bool
+    pad_last: bool
+    collate_fn: Callable[[list[Any]], Any] | None
+    fields: Fields
+    shuffle_buffer: int | None
+    unique_in_batch: bool
+    seed: int
+    epochs: int | None
+    steps_per_epoch: int | None
+    shards: int | None
+    ops: Ops
+    augment_example: Callable[[Any, np.random.Generator], Any] | None
+    augment: Callable[[Any, np.random.Generator], Any] | None
+    augment_workers: int
+    shuffle: bool
+    sampler: Iterable[Any] | None
+    num_workers: int
+    workers: Workers
+    worker_init_fn: Callable[[int], object] | None
+    multiprocessing_context: str | BaseContext | None
+    prefetch: int
+    threads: int | None
+    pin_memory: bool | None
+    max_bytes: int | None
+    with_info: bool
+    copy: bool
+    progress: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,3 +331,12 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def with_options(init: Init) -> Init:
+    """Have help() and completion show every option with its default in the place of `**options`."""
+    own, options = inspect.signature(init), inspect.signature(Config).parameters
+    shown = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    shown += [options[name] for name in Options.__annotations__]
+    init.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
+    return init

@@ -107,16 +107,14 @@ class Field:
                 f"dtype {parsed} holds Python objects, which travel by reference: "
                 "use Field((), object), or a dtype of plain numbers"
             )
-        if varies != (max_bytes is not None):
+        if varies != (max_bytes is not None) or (pad is not None and not varies):
             raise ConfigError(
-                f"a Field of shape {extents} needs max_bytes, the most that one example has"
-                if varies
-                else f"max_bytes is of a Field whose shape has None, got {extents}"
+                "a Field whose shape has None needs max_bytes, the most that one example has, and "
+                f"may have pad; any other has neither, got the shape {extents} with "
+                f"max_bytes={max_bytes!r} and pad={pad!r}"
             )
         if max_bytes is not None:
             max_bytes = checked_int("max_bytes", max_bytes, 1, 2**48)
-        if pad is not None and not varies:
-            raise ConfigError(f"pad is of a Field whose shape has None, got {extents}")
         vars(self).update(shape=extents, dtype=parsed, max_bytes=max_bytes, pad=number, seen=None)
 
     @property
