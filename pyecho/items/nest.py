@@ -23,11 +23,12 @@ from pyecho.items.nodes import (
     NamedTupleNode,
     Node,
     RegisteredNode,
-    TupleNode,
     is_registered,
 )
 from pyecho.items.spec import NUMPY, Field, is_tensor_dict
 from pyecho.items.tensordicts import TensorDictNode
+
+_SEQUENCES = (list, tuple)
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -38,10 +39,9 @@ def node_of(value: Any) -> Node | None:
     kind: Any = type(value)
     if issubclass(kind, dict):
         return MappingNode(value)
-    if issubclass(kind, list):
-        return ListNode(value)
-    if issubclass(kind, tuple):
-        return NamedTupleNode(value) if hasattr(kind, "_fields") else TupleNode(value)
+    if issubclass(kind, _SEQUENCES):
+        is_named = hasattr(kind, "_fields") and not issubclass(kind, list)
+        return NamedTupleNode(value) if is_named else ListNode(value)
     if issubclass(kind, ATOMS) or hasattr(kind, "__dlpack__"):
         return None
     if is_registered(value):

@@ -153,10 +153,10 @@ class ListNode(Node):
 
     is_list = True
     form = "{name} of {count}"
-    base: type[Any] = list
 
     def __init__(self, like: Any) -> None:
         super().__init__(like, range(len(like)), list(like))
+        self.base = list if isinstance(like, list) else tuple
 
     def make(self, children: list[Any]) -> Any:
         """Call the type."""
@@ -166,13 +166,7 @@ class ListNode(Node):
             return list(children) if self.base is list else tuple(children)
 
 
-class TupleNode(ListNode):
-    """A tuple without names."""
-
-    base = tuple
-
-
-class NamedTupleNode(TupleNode):
+class NamedTupleNode(ListNode):
     """A namedtuple; its `__new__` does not run."""
 
     is_list = False

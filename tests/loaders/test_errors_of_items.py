@@ -25,7 +25,11 @@ GOOD = {"image": IMAGE, "label": 1, "extra": [np.zeros(2), "name"]}
         (1, 2.5, r"int64 array of shape \(\), got float"),
         (True, 2, "bool .* got int"),
         ((1, 2), [1, 2], "a tuple of 2, got list"),
-        ({"a": 1, "b": 2}, {"a": 1}, r"a dict with keys \('a', 'b'\), got dict with keys .*unify them"),
+        (
+            {"a": 1, "b": 2},
+            {"a": 1},
+            r"a dict with keys \('a', 'b'\), got dict with keys .*unify them",
+        ),
         ({"a": 1}, {"a": 1, "b": 2}, r"a dict with keys \('a',\), got dict with keys .*'b'"),
     ],
 )
