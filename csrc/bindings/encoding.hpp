@@ -91,7 +91,6 @@ inline EchoConfig config_of(pybind11::handle fitted) {
   native.most_ahead = option<std::uint32_t>(fitted, "most_ahead");
   native.shared_slots = option<bool>(fitted, "shared_slots");
   native.held = option<std::uint32_t>(fitted, "held");
-  native.plan.replay = std::make_shared<const DecisionLog>();
   if (const pybind11::object adaptive = config.attr("adaptive"); !adaptive.is_none()) {
     native.plan.min_uses = option<std::uint32_t>(adaptive, "min");
     native.plan.max_age = option<std::optional<std::uint64_t>>(adaptive, "max_age").value_or(0);
