@@ -115,9 +115,16 @@ class MappingNode(Node):
 
     def children_of(self, other: Node) -> list[Any] | None:
         """Return the values by their keys. A NaN, which equals no other, goes by its number."""
-        keys = _comparable(self.keys)
-        entries = dict(zip(_comparable(other.keys), other.children, strict=True))
-        return [entries[key] for key in keys] if entries.keys() == set(keys) else None
+        keys: Sequence[Any] = self.keys
+        if len(keys) == len(other.keys) and all(map(operator.is_, keys, other.keys)):
+            return other.children  # without comparing keys, which may run code
+        entries = dict(zip(other.keys, other.children, strict=True))
+        if entries.keys() != set(keys):
+            keys = _comparable(keys)
+            entries = dict(zip(_comparable(other.keys), other.children, strict=True))
+            if entries.keys() != set(keys):
+                return None
+        return [entries[key] for key in keys]
 
     def make(self, children: list[Any]) -> Any:
         """Fill a shallow copy, which keeps the attributes, or call the type with a dict."""
