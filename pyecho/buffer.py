@@ -244,9 +244,8 @@ def _new_memory(allocate: Callable[[int], Any], size_bytes: int) -> tuple[int, A
 
 def stats_of(counters: dict[str, int], capacity: int, log: dict[Any, Any]) -> EchoStats:
     """Make an `EchoStats` of a native stage's counters, and its log."""
-    counts: dict[str, Any] = {
-        name.replace("_ns", "_seconds"): count * 1e-9 if name.endswith("_ns") else count
-        for name, count in counters.items()
-    }
+    counts: dict[str, Any] = counters.copy()
     occupancy = counts.pop("resident") / capacity
+    for name in ("source", "upstream", "consumer_wait", "downstream"):
+        counts[f"{name}_seconds"] = counts.pop(f"{name}_ns") * 1e-9
     return EchoStats(**counts, occupancy=occupancy, log=log)
