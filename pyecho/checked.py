@@ -39,24 +39,36 @@ def bounded(default: int | None, minimum: int, maximum: int) -> Any:
     return field(default=default, metadata={"minimum": minimum, "maximum": maximum})
 
 
-def flag(default: bool | None, also: str | None) -> Any:
-    """Return the field of a flag that may have one value besides True and False."""
-    return field(default=default, metadata={"also": also})
+def one_of(*known: Any, default: Any) -> Any:
+    """Return the field of an option that has one of these values."""
+    return field(default=default, metadata={"known": known})
+
+
+def flag() -> Any:
+    """Return the field of an option that is True or False."""
+    return one_of(True, False, default=False)
+
+
+def called(call: str) -> Any:
+    """Return the field of a function, or None; `call` says of what."""
+    return field(default=None, metadata={"call": call})
 
 
 def check_fields(record: Any) -> None:
-    """Have whole numbers be ints within their bounds, and flags be True or False."""
+    """Have values be what the fields of a record say; bools and whole numbers those of Python."""
     for option in fields(record):
-        name, value = option.name, getattr(record, option.name)
-        if isinstance(option.default, bool) or "also" in option.metadata:
-            known = [True, False, *option.metadata.values()]
-            if isinstance(value, bool | np.bool_):
+        name, value, rule = option.name, getattr(record, option.name), option.metadata
+        if "call" in rule:
+            if value is not None and not callable(value):
+                raise ConfigError(f"{name} must be a function of {rule['call']}, got {value!r}")
+        elif "known" in rule:
+            if isinstance(value, np.bool_):
                 object.__setattr__(record, name, bool(value))
-            elif not isinstance(value, str | None) or value not in known:
-                *others, last = map(repr, known)
+            elif not isinstance(value, bool | str | None) or value not in rule["known"]:
+                *others, last = map(repr, rule["known"])
                 raise ConfigError(f"{name} must be {', '.join(others)} or {last}, got {value!r}")
-        elif option.metadata and (value is not None or option.default is not None):
-            object.__setattr__(record, name, checked_int(name, value, **option.metadata))
+        elif rule and (value is not None or option.default is not None):
+            object.__setattr__(record, name, checked_int(name, value, **rule))
 
 
 def plain(value: Any) -> Any:
@@ -131,42 +143,22 @@ def refuse_unknown(owner: type[Any], names: Iterable[str]) -> None:
     )
     near = difflib.get_close_matches(name, options, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(options)}"
-    instead = _GONE.get(name, {})
-    successor = next((each for each in instead if each in options or hasattr(owner, each)), None)
-    if successor is not None:
-        hint = instead[successor]
-    elif "device" in instead:
-        hint = f"{instead['device']} to pyecho.torch.EchoLoader"
-    elif name in _OF_TORCH:
-        hint = "pyecho.torch.EchoLoader has it"
-    elif name == "sharding":
-        hint = "pyecho.jax.EchoLoader has it"
-    elif name in _OF_DATA_LOADERS.split():
-        hint = "pass it to a torch.utils.data.DataLoader, and that as the source"
+    for having, instead in _GONE.get(name, {}).items():
+        if having in ("", *options) or hasattr(owner, having):
+            hint = instead
+            break
     raise TypeError(f"{owner.__name__}() got an unexpected keyword argument {name!r}; {hint}")
 
+
+_OF_DATA_LOADERS = "batch_sampler generator persistent_workers prefetch_factor timeout"
 
 _GONE = {
     "burst": {"slots_ahead": "it is called slots_ahead="},
     "capacity": {"shuffle_buffer": "it is called shuffle_buffer="},
-    "device_augment": {
-        "echo": "it is called augment=",
-        "device": 'pass device=pyecho.torch.Device("cuda:0", augment=...)',
-    },
-    "device_dtype": {
-        "echo": "it is called dtype=",
-        "device": 'pass device=pyecho.torch.Device("cuda:0", dtype=...)',
-    },
-    "echo_on": {
-        "echo": "it is called echo=",
-        "device": 'pass device=pyecho.torch.Device("cuda:0", echo=True)',
-    },
+    "device": {"": "pyecho.torch.EchoLoader has it"},
     "flatten": {"unbatch": 'pass unbatch="lists"', "put": "put() each example of a list"},
+    "group": {"": "pyecho.torch.EchoLoader has it"},
     "leases": {"held": "it is called held="},
-    "max_device_bytes": {
-        "echo": "it is called max_bytes=",
-        "device": 'pass device=pyecho.torch.Device("cuda:0", max_bytes=...)',
-    },
     "memory": {
         "pin_memory": "pass pin_memory=True (pinned), False (pageable) or None (as the device "
         "needs it)",
@@ -180,11 +172,20 @@ _GONE = {
         "num_workers": "an item whose worker process died is made once more, then WorkerError "
         "names it"
     },
+    "sharding": {"": "pyecho.jax.EchoLoader has it"},
     "worth": {"advise": "call loader.advise(step, worth=worth), which says what factor to pass"},
 }
-"""Arguments that are gone, and what to do where there is this option or method instead."""
+"""Arguments that are elsewhere or gone, and what to do where there is this option or method."""
 
-_OF_TORCH = ("device", "group")
+for _name, _now, _value in (
+    ("device_augment", "augment", "..."),
+    ("device_dtype", "dtype", "..."),
+    ("echo_on", "echo", "True"),
+    ("max_device_bytes", "max_bytes", "..."),
+):
+    _pass = f'pass device=pyecho.torch.Device("cuda:0", {_now}={_value})'
+    _there = {"echo": f"it is called {_now}=", "device": _pass}
+    _GONE[_name] = _there | {"": f"{_pass} to pyecho.torch.EchoLoader"}
 
-_OF_DATA_LOADERS = "batch_sampler generator persistent_workers prefetch_factor timeout"
-"""Arguments of a `DataLoader` that have to do with where examples come from."""
+for _name in _OF_DATA_LOADERS.split():
+    _GONE[_name] = {"": "pass it to a torch.utils.data.DataLoader, and that as the source"}

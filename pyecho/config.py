@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 import numpy as np
 
 from pyecho._core import ConfigError, uses_of_pass
 from pyecho.adaptive import Adaptive
-from pyecho.checked import MAX_USES, MOST_COUNTED, bounded, check_fields, checked_factor, flag
+from pyecho.checked import (
+    MAX_USES,
+    MOST_COUNTED,
+    Init,
+    bounded,
+    called,
+    check_fields,
+    checked_factor,
+    flag,
+    one_of,
+)
 from pyecho.items.programs import Ops, checked_ops
 from pyecho.items.ragged import Fields, checked_fields
 
@@ -29,6 +40,40 @@ Workers = Literal["process", "thread"]
 """The kind of worker that runs ``source[index]``."""
 
 
+class Options(TypedDict, total=False):
+    """The names and types of a loader's options, which `EchoLoader` describes."""
+
+    batch_size: int | None
+    unbatch: bool | Literal["lists"]
+    drop_last: bool
+    pad_last: bool
+    collate_fn: Callable[[list[Any]], Any] | None
+    fields: Fields
+    shuffle_buffer: int | None
+    unique_in_batch: bool
+    seed: int
+    epochs: int | None
+    steps_per_epoch: int | None
+    shards: int | None
+    ops: Ops
+    augment_example: Callable[[Any, np.random.Generator], Any] | None
+    augment: Callable[[Any, np.random.Generator], Any] | None
+    augment_workers: int
+    shuffle: bool
+    sampler: Iterable[Any] | None
+    num_workers: int
+    workers: Workers
+    worker_init_fn: Callable[[int], object] | None
+    multiprocessing_context: str | BaseContext | None
+    prefetch: int
+    threads: int | None
+    pin_memory: bool | None
+    max_bytes: int | None
+    with_info: bool
+    copy: bool
+    progress: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """The options, checked, and the rank that they are for.
@@ -38,34 +83,34 @@ class Config:
 
     factor: Factor = 2
     batch_size: int | None = bounded(None, 1, 2**30)
-    unbatch: bool | Literal["lists"] = flag(False, "lists")
-    drop_last: bool = False
-    pad_last: bool = False
-    collate_fn: Callable[[list[Any]], Any] | None = None
+    unbatch: bool | Literal["lists"] = one_of(True, False, "lists", default=False)
+    drop_last: bool = flag()
+    pad_last: bool = flag()
+    collate_fn: Callable[[list[Any]], Any] | None = called("a list of examples")
     fields: Fields = None
     shuffle_buffer: int | None = bounded(None, 0, MAX_CAPACITY)
-    unique_in_batch: bool = False
+    unique_in_batch: bool = flag()
     seed: int = bounded(0, 0, 2**64 - 1)
     epochs: int | None = bounded(None, 1, 2**63)
     steps_per_epoch: int | None = bounded(None, 1, 2**32)
     shards: int | None = bounded(None, 1, 2**20)
     ops: Ops = None
-    augment_example: Callable[[Any, np.random.Generator], Any] | None = None
-    augment: Callable[[Any, np.random.Generator], Any] | None = None
+    augment_example: Callable[[Any, np.random.Generator], Any] | None = called("(example, rng)")
+    augment: Callable[[Any, np.random.Generator], Any] | None = called("(batch, rng)")
     augment_workers: int = bounded(0, 0, 256)
-    shuffle: bool = False
+    shuffle: bool = flag()
     sampler: Iterable[Any] | None = None
     num_workers: int = bounded(0, 0, 1024)
-    workers: Workers = "process"
-    worker_init_fn: Callable[[int], object] | None = None
+    workers: Workers = one_of(*get_args(Workers), default="process")
+    worker_init_fn: Callable[[int], object] | None = called("a worker's number")
     multiprocessing_context: str | BaseContext | None = None
     prefetch: int = bounded(2, 1, 2**20)
     threads: int | None = bounded(None, 0, 256)
-    pin_memory: bool | None = flag(None, None)
+    pin_memory: bool | None = one_of(True, False, None, default=None)
     max_bytes: int | None = bounded(None, 0, 2**63 - 1)
-    with_info: bool = False
-    copy: bool = False
-    progress: bool = False
+    with_info: bool = flag()
+    copy: bool = flag()
+    progress: bool = flag()
     kind: Literal["loader", "buffer"] = "loader"
     rank: int = bounded(0, 0, 2**20)
     ranks: int = bounded(1, 1, 2**20)
@@ -76,20 +121,21 @@ class Config:
         if self.adaptive is None:
             object.__setattr__(self, "factor", checked_factor(self.factor))
         check_fields(self)
-        for name, call in _CALLED.items():
-            value = getattr(self, name)
-            if value is not None and not callable(value):
-                raise ConfigError(f"{name} must be a function of {call}, got {value!r}")
         if self.ops is not None:
             object.__setattr__(self, "ops", checked_ops(self.ops))
         object.__setattr__(self, "fields", checked_fields(self.fields))
-        if self.workers not in get_args(Workers):
-            raise ConfigError(f"workers must be 'process' or 'thread', got {self.workers!r}")
-        if self.shuffle and self.sampler is not None:
-            raise ConfigError("shuffle=True and sampler= both decide the order; pass one of them")
         self._settle_pool()
-        self._check_batches()
-        self._check_streams()
+        for name in _OF_EXAMPLES.split() if self.batch_size is None else ():
+            value = getattr(self, name)
+            if value not in (None, False, "lists"):
+                shown = f"{name}=True" if value is True else name
+                raise ConfigError(
+                    f"{shown} makes batches of examples, so it needs a batch_size; in batch "
+                    "echoing the source makes the batches"
+                )
+        for is_wrong, why in _REFUSED:
+            if is_wrong(self):
+                raise ConfigError(why.format(self))
 
     def _settle_pool(self) -> None:
         batch_size, most = self.batch_size or 0, math.ceil(self.most_uses)
@@ -103,75 +149,6 @@ class Config:
                 )
             pool = max(least, min(10 * batch_size, USES_BY_DEFAULT // most))
             object.__setattr__(self, "shuffle_buffer", min(pool, room))
-        if self.capacity * most >= MAX_USES:
-            raise ConfigError(
-                f"shuffle_buffer times factor must stay below {MAX_USES}, "
-                f"got {self.capacity} * {self.most_uses:g}"
-            )
-        if self.leaves_length_open and self.capacity < batch_size:
-            why = f"unique_in_batch needs a pool of at least batch_size = {batch_size} items"
-            if self.adaptive is not None:
-                why = f"with an adaptive factor the pool must hold a batch of {batch_size}"
-            raise ConfigError(f"{why}, but shuffle_buffer = {self.shuffle_buffer}; raise it")
-
-    def _check_batches(self) -> None:
-        if self.batch_size is None:
-            for name in _OF_EXAMPLES.split():
-                value = getattr(self, name)
-                if value not in (None, False, "lists"):
-                    shown = f"{name}=True" if value is True else name
-                    raise ConfigError(
-                        f"{shown} makes batches of examples, so it needs a batch_size; in batch "
-                        "echoing the source makes the batches"
-                    )
-        if self.collate_fn is not None and self.splits_batches:
-            raise ConfigError(
-                "collate_fn makes batches of whole examples, and unbatch=True splits batches; pass "
-                "a source that yields examples, or leave out one of the two"
-            )
-        for name in ("fields", "ops"):
-            if self.collate_fn is not None and getattr(self, name) is not None:
-                raise ConfigError(
-                    f"collate_fn makes batches of examples of any kind, and {name} is for arrays; "
-                    "do it in collate_fn, or leave out one of the two"
-                )
-        if self.pad_last and self.drop_last:
-            raise ConfigError(
-                "pad_last=True fills the last batch, and drop_last=True leaves the last batch out; "
-                "pass one of them"
-            )
-
-    def _check_streams(self) -> None:
-        streams, ranks = self.streams, self.ranks
-        if streams * ranks != (self.shards or ranks):
-            raise ConfigError(
-                f"shards must be a multiple of the number of ranks, {ranks}, got {self.shards}"
-            )
-        if self.adaptive is not None and self.shards is not None:
-            raise ConfigError(
-                "an adaptive factor follows the source of its rank, and shards= deals items to "
-                "streams that go on alike; leave out shards=, or pass a number as the factor, such "
-                "as the recommended_factor that stats() shows"
-            )
-        if self.bounded and self.steps_per_epoch is None and self.leaves_length_open:
-            why = "with unique_in_batch=True the draws decide"
-            if self.adaptive is not None:
-                why = "an Adaptive factor follows the source's speed"
-            raise ConfigError(
-                f"{self.bounded_by} needs a number of batches that is known when an epoch begins, "
-                f"and {why}; pass steps_per_epoch="
-            )
-        rows = -(-(self.batch_size or 1) // streams) if self.unique_in_batch else 1
-        if self.capacity // streams < rows:
-            raise ConfigError(
-                f"{streams} of the {self.shards} shards are on each rank, and the pool of each has "
-                f"shuffle_buffer / {streams} items, which must be at least {rows}; raise "
-                f"shuffle_buffer to {rows * streams} or more, got {self.shuffle_buffer}"
-            )
-        if (self.steps_per_epoch or 0) * (self.batch_size or 1) % streams:
-            raise ConfigError(
-                f"steps_per_epoch * batch_size must be a multiple of shards / ranks = {streams}"
-            )
 
     @property
     def splits_batches(self) -> bool:
@@ -192,21 +169,6 @@ class Config:
     def most_uses(self) -> float:
         """The factor, or the most that an adaptive one may become."""
         return self.factor.max if isinstance(self.factor, Adaptive) else float(self.factor)
-
-    @property
-    def min_uses(self) -> int:
-        """Least uses of an item with an adaptive factor, else 0."""
-        return 0 if self.adaptive is None else self.adaptive.min
-
-    @property
-    def max_age(self) -> int | None:
-        """See `Adaptive`."""
-        return None if self.adaptive is None else self.adaptive.max_age
-
-    @property
-    def replay(self) -> dict[int, Any]:
-        """Decisions of an adaptive factor to take again."""
-        return {} if self.adaptive is None else self.adaptive.log
 
     @property
     def streams(self) -> int:
@@ -234,16 +196,17 @@ class Config:
         return self.unique_in_batch or self.adaptive is not None
 
     @property
-    def even_factor(self) -> bool:
-        """True if streams use up their items equally fast, see echo_factor.hpp."""
-        return self.shards is not None
-
-    @property
     def by_index(self) -> str | None:
         """The option that needs a source with items by index, for messages; None: there is none."""
         if self.sampler is not None or self.shuffle:
             return "shuffle=True" if self.shuffle else "sampler="
         return "num_workers=" if self.num_workers else None
+
+    @property
+    def least_capacity(self) -> int:
+        """Items that the pools of all streams must hold."""
+        rows = self.batch_size or 1 if self.unique_in_batch else 1
+        return -(-rows // self.streams) * self.streams
 
     @property
     def linked(self) -> bool:
@@ -294,13 +257,70 @@ class Config:
 
 
 _OF_EXAMPLES = "unbatch unique_in_batch drop_last pad_last fields ops collate_fn augment_example"
-_CALLED = {
-    "augment": "(batch, rng)",
-    "augment_example": "(example, rng)",
-    "collate_fn": "a list of examples",
-    "worker_init_fn": "a worker's number",
-}
-"""Options that are functions, and of what."""
+
+_REFUSED: tuple[tuple[Callable[[Config], object], str], ...] = (
+    (
+        lambda c: c.shuffle and c.sampler is not None,
+        "shuffle=True and sampler= both decide the order; pass one of them",
+    ),
+    (
+        lambda c: c.capacity * math.ceil(c.most_uses) >= MAX_USES,
+        f"shuffle_buffer times factor must stay below {MAX_USES}, "
+        "got {0.capacity} * {0.most_uses:g}",
+    ),
+    (
+        lambda c: c.adaptive and c.capacity < (c.batch_size or 0),
+        "with an adaptive factor the pool must hold a batch of {0.batch_size}, but shuffle_buffer "
+        "= {0.shuffle_buffer}; raise it",
+    ),
+    (
+        lambda c: c.unique_in_batch and c.capacity < (c.batch_size or 0),
+        "unique_in_batch needs a pool of at least batch_size = {0.batch_size} items, but "
+        "shuffle_buffer = {0.shuffle_buffer}; raise it",
+    ),
+    (
+        lambda c: c.collate_fn is not None and c.splits_batches,
+        "collate_fn makes batches of whole examples, and unbatch=True splits batches; pass a "
+        "source that yields examples, or leave out one of the two",
+    ),
+    (
+        lambda c: c.collate_fn is not None and (c.fields is not None or c.ops is not None),
+        "collate_fn makes batches of examples of any kind, and fields and ops are for arrays; do "
+        "it in collate_fn, or leave out one of the two",
+    ),
+    (
+        lambda c: c.pad_last and c.drop_last,
+        "pad_last=True fills the last batch, and drop_last=True leaves the last batch out; pass "
+        "one of them",
+    ),
+    (
+        lambda c: c.streams * c.ranks != (c.shards or c.ranks),
+        "shards must be a multiple of the number of ranks, {0.ranks}, got {0.shards}",
+    ),
+    (
+        lambda c: c.adaptive and c.shards is not None,
+        "an adaptive factor follows the source of its rank, and shards= deals items to streams "
+        "that go on alike; leave out shards=, or pass a number as the factor, such as the "
+        "recommended_factor that stats() shows",
+    ),
+    (
+        lambda c: c.bounded and c.steps_per_epoch is None and c.leaves_length_open,
+        "{0.bounded_by} needs a number of batches that is known when an epoch begins, and with "
+        "unique_in_batch=True the draws decide, with an Adaptive factor the source's speed; pass "
+        "steps_per_epoch=",
+    ),
+    (
+        lambda c: c.capacity < c.least_capacity,
+        "{0.streams} of the {0.shards} shards are on each rank and share its pool, which must hold "
+        "a batch if unique_in_batch=True, else an item of each; raise shuffle_buffer to "
+        "{0.least_capacity} or more, got {0.shuffle_buffer}",
+    ),
+    (
+        lambda c: (c.steps_per_epoch or 0) * (c.batch_size or 1) % c.streams,
+        "steps_per_epoch * batch_size must be a multiple of shards / ranks = {0.streams}",
+    ),
+)
+"""Options that do not go together, and what to say of them."""
 
 PLAN_NS, COPY_NS, HAND_OVER_NS = 30, 0.2, 50_000
 """Approximate cost of planning a row, copying a byte, and, at worst, waking another thread."""
@@ -311,3 +331,12 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def with_options(init: Init) -> Init:
+    """Have help() and completion show every option with its default in the place of `**options`."""
+    own, options = inspect.signature(init), inspect.signature(Config).parameters
+    shown = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    shown += [options[name] for name in Options.__annotations__]
+    init.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
+    return init

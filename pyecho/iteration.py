@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyecho._core import ConfigError
 from pyecho.checked import checked_int, refuse_unknown
-from pyecho.config import Config, Factor
+from pyecho.config import Config, Factor, Options, with_options
 from pyecho.fitted import Wiring
 from pyecho.items.spec import NUMPY, Adapter
-from pyecho.options import Options, with_options
 from pyecho.run.epochs import Epochs
 from pyecho.run.extent import Group, agreed_length
 from pyecho.run.host import host_pipeline

@@ -15,11 +15,10 @@ except ImportError as error:
 
 import pyecho
 from pyecho._core import ConfigError, EchoError
-from pyecho.config import Factor
+from pyecho.config import Factor, Options, with_options
 from pyecho.fitted import Fitted
 from pyecho.items.nest import flatten, map_nest
 from pyecho.items.spec import Adapter, Field, is_tensor, plain_tensor, refuse_masked
-from pyecho.options import Options, with_options
 from pyecho.run.host import add_augmentation, example_echo, item_echo
 from pyecho.run.link import of_state, to_state
 from pyecho.run.pipeline import MakePipeline, Pipeline

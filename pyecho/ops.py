@@ -29,12 +29,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from pyecho._core import ConfigError
-from pyecho.items.operation import ELEMENTS, Extents, Interpolation, Operation, Plain
+from pyecho.items.operation import ELEMENTS, Extents, Form, Interpolation, Operation, Plain
 
 __all__ = [
     "Cast",
@@ -68,18 +68,14 @@ class RandomCrop(Operation):
 
     shape: Extents
     axes: Extents | None = None
-    _kind: ClassVar[int] = 0
-
-    def _plain(self, axes: int, leaf: int) -> Plain:
-        shape = self._extents(self.shape)
-        return Plain(self._kind, axes=self._axes(self.axes, range(len(shape)), axes), sizes=shape)
+    _form = Form(0, "shape")
 
 
 @dataclass(frozen=True)
 class CenterCrop(RandomCrop):
     """The part of `shape` in the middle. Parameters as of `RandomCrop`."""
 
-    _kind: ClassVar[int] = 1
+    _form = Form(1, "shape")
 
 
 @dataclass(frozen=True)
@@ -109,18 +105,7 @@ class RandomResizedCrop(Operation):
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     axes: Extents | None = None
     interpolation: Interpolation | tuple[Interpolation, ...] = "bilinear"
-    _kind: ClassVar[int] = 2
-    _floats: ClassVar[tuple[str, ...]] = ("scale", "ratio")
-
-    def _plain(self, axes: int, leaf: int) -> Plain:
-        size = self._extents(self.size)
-        return Plain(
-            self._kind,
-            axes=self._image_axes(self.axes, axes),
-            sizes=size * 2 if len(size) == 1 else size,
-            numbers=self._numbers(self.scale, 2) + self._numbers(self.ratio, 2),
-            nearest=self._nearest(self.interpolation, leaf),
-        )
+    _form = Form(2, "size", is_square=True, of_images=True, counts=(("scale", 2), ("ratio", 2)))
 
 
 @dataclass(frozen=True)
@@ -139,15 +124,7 @@ class Resize(Operation):
     size: Extents
     axes: Extents | None = None
     interpolation: Interpolation | tuple[Interpolation, ...] = "bilinear"
-    _kind: ClassVar[int] = 3
-
-    def _plain(self, axes: int, leaf: int) -> Plain:
-        return Plain(
-            self._kind,
-            axes=self._image_axes(self.axes, axes),
-            sizes=self._extents(self.size),
-            nearest=self._nearest(self.interpolation, leaf),
-        )
+    _form = Form(3, "size", of_images=True)
 
 
 @dataclass(frozen=True)
@@ -156,12 +133,7 @@ class RandomFlip(Operation):
 
     axis: int
     p: float = 0.5
-    _kind: ClassVar[int] = 4
-    _floats: ClassVar[tuple[str, ...]] = ("p",)
-
-    def _plain(self, axes: int, leaf: int) -> Plain:
-        axis = self._axes(self.axis, (), axes)
-        return Plain(self._kind, axes=axis, numbers=self._numbers(self.p, 1))
+    _form = Form(4, counts=(("p", 1),))
 
 
 @dataclass(frozen=True)
@@ -181,12 +153,7 @@ class Pad(Operation):
     to: Extents
     value: float = 0
     axes: Extents | None = None
-    _kind: ClassVar[int] = 5
-    _floats: ClassVar[tuple[str, ...]] = ("value",)
-
-    def _plain(self, axes: int, leaf: int) -> Plain:
-        to, value = self._extents(self.to), self._numbers(self.value, 1)
-        return Plain(self._kind, 0, self._axes(self.axes, range(len(to)), axes), to, value)
+    _form = Form(5, "to", counts=(("value", 1),))
 
 
 @dataclass(frozen=True)
@@ -209,14 +176,7 @@ class Cutout(Operation):
     p: float = 1.0
     value: float = 0
     axes: Extents | None = None
-    _kind: ClassVar[int] = 6
-    _floats: ClassVar[tuple[str, ...]] = ("p", "value")
-
-    def _plain(self, axes: int, leaf: int) -> Plain:
-        size, of_axes = self._extents(self.size), self._image_axes(self.axes, axes)
-        size *= len(of_axes) if len(size) == 1 else 1
-        numbers = self._numbers(self.p, 1) + self._numbers(self.value, 1)
-        return Plain(self._kind, 0, of_axes, size, numbers)
+    _form = Form(6, "size", is_square=True, of_images=True, counts=(("p", 1), ("value", 1)))
 
 
 @dataclass(frozen=True)
@@ -229,17 +189,16 @@ class Normalize(Operation):
 
     mean: float | Sequence[float]
     std: float | Sequence[float]
-    _kind: ClassVar[int] = 7
-    _floats: ClassVar[tuple[str, ...]] = ("mean", "std")
+    _form = Form(7, counts=(("mean", 0), ("std", 0)))
 
     def _plain(self, axes: int, leaf: int) -> Plain:
-        mean, std = self._numbers(self.mean), self._numbers(self.std)
+        mean, std = self._numbers("mean", 0), self._numbers("std", 0)
         if len(mean) != len(std) or min(std, default=1) < 0:
             raise ConfigError(
                 "Normalize needs a mean and a standard deviation above 0 for each channel, got "
                 f"{self.mean} and {self.std}"
             )
-        return Plain(self._kind, numbers=mean + std)
+        return super()._plain(axes, leaf)
 
 
 @dataclass(frozen=True)
@@ -247,7 +206,7 @@ class Cast(Operation):
     """Elements of another type: what `numpy.dtype` knows by a number's name, or ``"bfloat16"``."""
 
     dtype: Any
-    _kind: ClassVar[int] = 8
+    _form = Form(8)
 
     def __post_init__(self) -> None:
         """Have the dtype be its name."""
@@ -263,7 +222,7 @@ class Cast(Operation):
         if str(self.dtype) not in ELEMENTS:
             known = ", ".join(ELEMENTS)
             raise ConfigError(f"Cast needs one of {known}, got {self.dtype!r}")
-        return Plain(self._kind, element=ELEMENTS.index(self.dtype))
+        return Plain(self._form.kind, element=ELEMENTS.index(self.dtype))
 
 
 @dataclass(frozen=True)
@@ -273,7 +232,4 @@ class ToCHW(Operation):
     Items have at least three axes.
     """
 
-    _kind: ClassVar[int] = 9
-
-    def _plain(self, axes: int, leaf: int) -> Plain:
-        return Plain(self._kind)
+    _form = Form(9)

@@ -91,13 +91,15 @@ inline EchoConfig config_of(pybind11::handle fitted) {
   native.most_ahead = option<std::uint32_t>(fitted, "most_ahead");
   native.shared_slots = option<bool>(fitted, "shared_slots");
   native.held = option<std::uint32_t>(fitted, "held");
-  native.plan.min_uses = option<std::uint32_t>(config, "min_uses");
-  native.plan.max_age = option<std::optional<std::uint64_t>>(config, "max_age").value_or(0);
-  native.plan.replay = log_of(option<pybind11::dict>(config, "replay"));
+  if (const pybind11::object adaptive = config.attr("adaptive"); !adaptive.is_none()) {
+    native.plan.min_uses = option<std::uint32_t>(adaptive, "min");
+    native.plan.max_age = option<std::optional<std::uint64_t>>(adaptive, "max_age").value_or(0);
+    native.plan.replay = log_of(option<pybind11::dict>(adaptive, "log"));
+  }
   native.plan.streams = option<std::uint32_t>(config, "streams");
   native.plan.first_stream = option<std::uint64_t>(config, "rank");
   native.plan.stream_step = option<std::uint64_t>(config, "ranks");
-  native.plan.even_factor = option<bool>(config, "even_factor");
+  native.plan.even_factor = !config.attr("shards").is_none();
   native.plan.segment_uses = option<std::uint64_t>(config, "segment_uses");
   return native;
 }

@@ -23,15 +23,14 @@ from torch.utils.data import IterableDataset
 
 import pyecho.torch
 from pyecho._core import CheckpointError, ConfigError
-from pyecho.config import Factor
-from pyecho.options import with_options
+from pyecho.config import Factor, with_options
 from pyecho.source.reader import Chained
 from pyecho.source.sniff import examples_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from pyecho.options import Options
+    from pyecho.config import Options
 
 __all__ = ["EchoLoader"]
 

@@ -9,7 +9,6 @@ No walk is a function inside of another: that would be a cycle of references, wh
 
 from __future__ import annotations
 
-import dataclasses
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
@@ -24,29 +23,25 @@ from pyecho.items.nodes import (
     NamedTupleNode,
     Node,
     RegisteredNode,
-    TupleNode,
     is_registered,
 )
 from pyecho.items.spec import NUMPY, Field, is_tensor_dict
 from pyecho.items.tensordicts import TensorDictNode
 
+_SEQUENCES = (list, tuple)
+
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
-
-_BUILTIN = (dict, list, tuple)
 
 
 def node_of(value: Any) -> Node | None:
     """Describe a node of a nest; None if `value` is a leaf."""
     kind: Any = type(value)
-    if issubclass(kind, _BUILTIN):
-        if issubclass(kind, dict):
-            return MappingNode(value, tuple(dict.keys(value)))
-        if issubclass(kind, list):
-            return ListNode(value, range(len(value)))
-        if hasattr(kind, "_fields"):
-            return NamedTupleNode(value, kind._fields)
-        return TupleNode(value, range(len(value)))
+    if issubclass(kind, dict):
+        return MappingNode(value)
+    if issubclass(kind, _SEQUENCES):
+        is_named = hasattr(kind, "_fields") and not issubclass(kind, list)
+        return NamedTupleNode(value) if is_named else ListNode(value)
     if issubclass(kind, ATOMS) or hasattr(kind, "__dlpack__"):
         return None
     if is_registered(value):
@@ -59,10 +54,7 @@ def node_of(value: Any) -> Node | None:
         return None
     if is_tensor_dict(value):
         return TensorDictNode(value)
-    if is_mapping:
-        return MappingNode(value, tuple(value))
-    fields = dataclasses.fields(kind)
-    return DataclassNode(value, [field.name for field in fields if hasattr(value, field.name)])
+    return MappingNode(value) if is_mapping else DataclassNode(value)
 
 
 def bounded(walk: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
@@ -83,23 +75,15 @@ def bounded(walk: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result
 class Structure:
     """A nest without its leaves; made by `flatten`. Holds the nest that it was made of."""
 
-    __slots__ = ("_nest", "_node", "_parts")
+    __slots__ = ("_root",)
 
-    def __init__(self, nest: Any, node: Node | None, parts: list[Structure]) -> None:
-        self._nest = nest
-        self._node = node  # None for a leaf, which has no parts
-        self._parts = parts
+    def __init__(self, root: Node | None) -> None:
+        self._root = root  # None for a leaf alone
 
     @bounded
     def unflatten(self, leaves: Iterable[Any]) -> Any:
         """Return a nest with other leaves; of a node whose children stay the same, itself."""
-        return self._nest_of(iter(leaves))
-
-    def _nest_of(self, leaves: Iterator[Any]) -> Any:
-        node = self._node
-        if node is None:
-            return next(leaves)
-        return _rebuilt(self._nest, node, [part._nest_of(leaves) for part in self._parts])
+        return _unflatten(self._root, iter(leaves))
 
     def match(self, nest: Any) -> list[Any]:
         """Return what a nest has in the places of the leaves; `SpecMismatch` names the place.
@@ -107,91 +91,73 @@ class Structure:
         Only the nodes must be alike: where this has a leaf, the other may have anything.
         """
         leaves: list[Any] = []
-        self._collect(nest, leaves, "item")
+        _match(self._root, nest, leaves, "item")
         return leaves
 
-    def _collect(self, nest: Any, leaves: list[Any], path: str) -> None:
-        node = self._node
-        if node is None:
-            leaves.append(nest)
-            return
-        try:
-            children = node.read(nest)
-        except SpecMismatch as error:
-            raise SpecMismatch(f"{path}: {error}") from None
-        for place, (part, child) in enumerate(zip(self._parts, children, strict=True)):
-            part._collect(child, leaves, path + node.step(place))
-
-    def paths(self, path: str = "item") -> list[str]:
+    def paths(self) -> list[str]:
         """Return how messages name each leaf, in order: item['x'][0]."""
-        node = self._node
-        if node is None:
-            return [path]
-        parts = enumerate(self._parts)
-        return [leaf for place, part in parts for leaf in part.paths(path + node.step(place))]
+        return [path for path, _ in _places(self._root, "item", "")]
 
     def names(self) -> list[str]:
         """Return how options name each leaf: its keys, joined by dots; "" for a leaf alone."""
-        if self._node is None:
-            return [""]
-        named = zip(self._node.keys, self._parts, strict=True)
-        return [
-            f"{key}.{name}" if name else str(key) for key, part in named for name in part.names()
-        ]
-
-
-_LEAF = Structure(None, None, [])
+        return [name for _, name in _places(self._root, "item", "")]
 
 
 @bounded
 def flatten(nest: Any) -> tuple[list[Any], Structure]:
     """Return the leaves of a nest, in order, and its structure."""
     leaves: list[Any] = []
-    return leaves, _structure_of(nest, leaves)
+    return leaves, Structure(_flatten(nest, leaves))
 
 
-def _structure_of(nest: Any, leaves: list[Any]) -> Structure:
-    node = node_of(nest)
-    if node is None:
-        leaves.append(nest)
-        return _LEAF
-    return Structure(nest, node, [_structure_of(child, leaves) for child in node.children])
-
-
-@bounded
 def leaves_of(nest: Any) -> list[Any]:
-    """Return the leaves of a nest, in order: the first half of `flatten`, in less time."""
-    leaves: list[Any] = []
-    _collect(nest, leaves)
-    return leaves
+    """Return the leaves of a nest, in order."""
+    return flatten(nest)[0]
 
 
-def _collect(nest: Any, leaves: list[Any]) -> None:
+def map_nest(function: Callable[[Any], Any], nest: Any) -> Any:
+    """Return the nest with each leaf replaced by ``function(leaf)``; itself if none changes."""
+    leaves, structure = flatten(nest)
+    return structure.unflatten(map(function, leaves))
+
+
+def _flatten(nest: Any, leaves: list[Any]) -> Node | None:
     node = node_of(nest)
     if node is None:
         leaves.append(nest)
     else:
-        for child in node.children:
-            _collect(child, leaves)
+        node.parts = [_flatten(child, leaves) for child in node.children]
+    return node
 
 
-@bounded
-def map_nest(function: Callable[[Any], Any], nest: Any) -> Any:
-    """Return the nest with each leaf replaced by ``function(leaf)``; itself if none changes."""
-    return _mapped(function, nest)
-
-
-def _mapped(function: Callable[[Any], Any], nest: Any) -> Any:
-    node = node_of(nest)
+def _unflatten(node: Node | None, leaves: Iterator[Any]) -> Any:
     if node is None:
-        return function(nest)
-    return _rebuilt(nest, node, [_mapped(function, child) for child in node.children])
-
-
-def _rebuilt(nest: Any, node: Node, children: list[Any]) -> Any:
+        return next(leaves)
+    children = [_unflatten(part, leaves) for part in node.parts]
     if children and all(map(operator.is_, children, node.children)):
-        return nest
+        return node if node.like is None else node.like
     return node.rebuild(children)
+
+
+def _match(node: Node | None, nest: Any, leaves: list[Any], path: str) -> None:
+    if node is None:
+        leaves.append(nest)
+        return
+    try:
+        children = node.read(nest)
+    except SpecMismatch as error:
+        raise SpecMismatch(f"{path}: {error}") from None
+    for place, (part, child) in enumerate(zip(node.parts, children, strict=True)):
+        _match(part, child, leaves, path + node.step(place))
+
+
+def _places(node: Node | None, path: str, name: str) -> Iterator[tuple[str, str]]:
+    """Yield the path and the name of each leaf."""
+    if node is None:
+        yield path, name
+        return
+    for place, (key, part) in enumerate(zip(node.keys, node.parts, strict=True)):
+        yield from _places(part, path + node.step(place), f"{name}.{key}" if name else str(key))
 
 
 def spec_of(example: Any) -> Any:

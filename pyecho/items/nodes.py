@@ -1,12 +1,14 @@
-"""Nodes of a nest. Each kind is one class, which says how it is read and made again.
+"""Nodes of a nest: one class for each kind, which takes a node apart, and makes another like it.
 
-TensorDicts are in `tensordicts`; `nest.node_of` chooses the class and names the children.
+TensorDicts are in `tensordicts`; `nest.node_of` chooses the class.
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
+import itertools
 import operator
 import sys
 from collections import UserDict
@@ -25,28 +27,54 @@ ATOMS = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, Fi
 class Node:
     """One node of a nest: its children in order, how a path names them, how to make another.
 
-    `like` is the dict, list, ... itself, and `keys` tell its children apart, in order. Native code
-    reads and remakes nodes through `children`, `keys`, `step`, `read` and `rebuild`
+    `like` is the dict, list, ... itself, and `keys` tell its children apart. Native code reads and
+    remakes nodes through `children`, `keys`, `step`, `read` and `rebuild`
     (csrc/bindings/structure.cpp, sharing.cpp).
     """
 
     is_list: ClassVar[bool] = False  # True for a list or tuple without names
     step_form: ClassVar[str] = "[{!r}]"  # how a path names a child, by its key: ['image'], .image
-    expected_form: ClassVar[str] = "a {name} with {names}"  # how a message tells what is accepted
+    form: ClassVar[str] = "{name} with {names}"  # how messages show it
+    base: type[Any] | None = None
+    """The type that items may be derived from; None: they are of the type of `like`."""
+    context: Any = None
+    """What it has beside its children, equal in all items."""
+    parts: Sequence[Node | None]
+    """The nodes of its children, None for a leaf; of a node in a `nest.Structure`."""
 
-    def __init__(self, like: Any, keys: Sequence[Any], children: list[Any] | None = None) -> None:
+    def __init__(self, like: Any, keys: Sequence[Any], children: list[Any]) -> None:
         self.like = like
         self.name = type(like).__name__
         self.keys = keys
-        self.children = self.read(like) if children is None else children
-
-    def read(self, item: Any) -> list[Any]:
-        """Return the children of a node like this one; `SpecMismatch` if `item` is none."""
-        raise NotImplementedError
+        self.children = children
 
     def make(self, children: list[Any]) -> Any:
         """Return a new node of this type and with its attributes; may raise anything."""
         raise NotImplementedError
+
+    def accepts(self, item: Any) -> bool:
+        """Return True if an item is of a type that `read` can take apart."""
+        if self.base is None:
+            return type(item) is type(self.like)
+        return isinstance(item, self.base)
+
+    def children_of(self, other: Node) -> list[Any] | None:
+        """Return the children of another node in the order of this one; None if they differ."""
+        return other.children if other.keys == self.keys else None
+
+    def read(self, item: Any) -> list[Any]:
+        """Return the children of a node like this one; `SpecMismatch` if `item` is none."""
+        if not self.accepts(item):
+            raise SpecMismatch(f"expected a {self}, got {type(item).__name__}")
+        other = item if isinstance(item, Node) else type(self)(item)  # type: ignore[call-arg]
+        children = self.children_of(other)
+        if children is None:
+            raise SpecMismatch(f"expected a {self}, got {other}")
+        if other.context is not self.context and other.context != self.context:
+            raise SpecMismatch(
+                f"expected a {self}, got a context of {other.context!r} instead of {self.context!r}"
+            )
+        return children
 
     def step(self, position: int) -> str:
         """Return how a path names a child."""
@@ -62,12 +90,12 @@ class Node:
                 "(dict(), dataclasses.asdict()), or tell how with pyecho.register_node()"
             ) from error
 
-    def _unlike(self, came: str) -> SpecMismatch:
+    def __str__(self) -> str:
+        """Return how messages show it."""
         names = ", ".join(map(str, self.keys))
-        expected = self.expected_form.format(
+        return self.form.format(
             name=self.name, names=names, keys=tuple(self.keys), count=len(self.keys)
         )
-        return SpecMismatch(f"expected {expected}, got {came}")
 
     def _checked(self, copied: Any, children: list[Any]) -> Any:
         if not all(map(operator.is_, self.read(copied), children)):
@@ -78,23 +106,25 @@ class Node:
 class MappingNode(Node):
     """A mapping: of a dict and a `UserDict` a copy is filled, others are made anew, of a dict."""
 
-    expected_form = "a {name} with keys {keys!r}"
+    form = "{name} with keys {keys!r}"
 
-    def read(self, item: Any) -> list[Any]:
-        """Return the values of the keys, in whatever order the item has them."""
-        if not isinstance(item, dict if isinstance(self.like, dict) else type(self.like)):
-            raise self._unlike(type(item).__name__)
-        return self._values(dict.copy(item) if isinstance(item, dict) else dict(item.items()))
+    def __init__(self, like: Any) -> None:
+        entries = dict.copy(like) if isinstance(like, dict) else dict(like.items())
+        super().__init__(like, tuple(entries), list(entries.values()))
+        self.base = dict if isinstance(like, dict) else type(like)
 
-    def _values(self, entries: dict[Any, Any]) -> list[Any]:
-        """Return the values of the keys. A NaN, which equals no other, goes by its number."""
-        keys, values = self.keys, entries
-        if not all(key in values for key in keys):
+    def children_of(self, other: Node) -> list[Any] | None:
+        """Return the values by their keys. A NaN, which equals no other, goes by its number."""
+        keys: Sequence[Any] = self.keys
+        if len(keys) == len(other.keys) and all(map(operator.is_, keys, other.keys)):
+            return other.children  # without comparing keys, which may run code
+        entries = dict(zip(other.keys, other.children, strict=True))
+        if entries.keys() != set(keys):
             keys = _comparable(keys)
-            values = dict(zip(_comparable(tuple(entries)), entries.values(), strict=True))
-        if len(values) != len(keys) or not all(key in values for key in keys):
-            raise self._unlike(f"keys {tuple(entries)!r}")
-        return [values[key] for key in keys]
+            entries = dict(zip(_comparable(other.keys), other.children, strict=True))
+            if entries.keys() != set(keys):
+                return None
+        return [entries[key] for key in keys]
 
     def make(self, children: list[Any]) -> Any:
         """Fill a shallow copy, which keeps the attributes, or call the type with a dict."""
@@ -118,61 +148,45 @@ _NAN = object()
 
 def _comparable(keys: Sequence[Any]) -> list[Any]:
     """Return keys that equal the ones of other items, with the number of each NaN for it."""
-    number_of_nan = 0
-    comparable = []
-    for key in keys:
-        if isinstance(key, float | np.floating) and np.isnan(key):
-            key = (_NAN, number_of_nan)
-            number_of_nan += 1
-        comparable.append(key)
-    return comparable
+    numbers = itertools.count()
+    return [
+        (_NAN, next(numbers)) if isinstance(key, float | np.floating) and np.isnan(key) else key
+        for key in keys
+    ]
 
 
 class ListNode(Node):
     """A list or tuple. Of a subclass that cannot be made of its children, a plain one is made."""
 
     is_list = True
-    expected_form = "a list of {count}"
-    plain_type: ClassVar[type[list[Any] | tuple[Any, ...]]] = list
+    form = "{name} of {count}"
 
-    def read(self, item: Any) -> list[Any]:
-        """Return the elements."""
-        if not isinstance(item, self.plain_type):
-            raise self._unlike(type(item).__name__)
-        children = list(item)
-        if len(children) != len(self.keys):
-            raise self._unlike(f"{type(item).__name__} of {len(children)}")
-        return children
+    def __init__(self, like: Any) -> None:
+        super().__init__(like, range(len(like)), list(like))
+        self.base = list if isinstance(like, list) else tuple
 
     def make(self, children: list[Any]) -> Any:
         """Call the type."""
-        if type(self.like) is not self.plain_type:
-            try:
-                return self._checked(type(self.like)(children), children)
-            except Exception:  # torch.Size, say, takes nothing but numbers
-                pass
-        return self.plain_type(children)
+        try:
+            return self._checked(type(self.like)(children), children)
+        except Exception:  # torch.Size, say, takes nothing but numbers
+            return list(children) if self.base is list else tuple(children)
 
 
-class TupleNode(ListNode):
-    """A tuple without names."""
-
-    expected_form = "a tuple of {count}"
-    plain_type = tuple
-
-
-class NamedTupleNode(TupleNode):
+class NamedTupleNode(ListNode):
     """A namedtuple; its `__new__` does not run."""
 
     is_list = False
     step_form = ".{}"
-    expected_form = "a {name} of {names}"
+    form = "{name} of {names}"
 
-    def read(self, item: Any) -> list[Any]:
+    def __init__(self, like: Any) -> None:
+        super().__init__(like)
+        self.keys = getattr(like, "_fields", self.keys)
+
+    def children_of(self, other: Node) -> list[Any] | None:
         """Return the elements, also of a tuple without names."""
-        if getattr(item, "_fields", self.keys) != self.keys:
-            raise self._unlike(type(item).__name__)
-        return super().read(item)
+        return other.children if other.keys in (self.keys, range(len(self.keys))) else None
 
     def make(self, children: list[Any]) -> Any:
         """Make a tuple of this type."""
@@ -184,14 +198,15 @@ class DataclassNode(Node):
 
     step_form = ".{}"
 
-    def read(self, item: Any) -> list[Any]:
-        """Return the fields that the first item had."""
-        if type(item) is not type(self.like):
-            raise self._unlike(type(item).__name__)
-        lacking = [name for name in self.keys if not hasattr(item, name)]
-        if lacking:
-            raise self._unlike(f"no {', '.join(lacking)}")
-        return [getattr(item, name) for name in self.keys]
+    def __init__(self, like: Any) -> None:
+        names = [field.name for field in dataclasses.fields(like) if hasattr(like, field.name)]
+        super().__init__(like, names, [getattr(like, name) for name in names])
+
+    def children_of(self, other: Node) -> list[Any] | None:
+        """Return the fields that the first item had; others of later items are left out."""
+        entries = dict(zip(other.keys, other.children, strict=True))
+        known = entries.keys() >= set(self.keys)
+        return [entries[name] for name in self.keys] if known else None
 
     def make(self, children: list[Any]) -> Any:
         """Set the fields of a new instance that has the attributes of this one."""
@@ -277,7 +292,24 @@ class RegisteredNode(Node):
     """An instance of a registered type, taken apart by the registered functions."""
 
     def __init__(self, like: Any) -> None:
-        children, names, self._context = self._flatten(like)
+        flattened: Any
+        if type(like) in _registered:
+            flatten, self._unflatten = _registered[type(like)]
+            flattened = flatten(like)
+        else:
+            flatten = sys.modules["optree"].tree_flatten_one_level
+            *flattened, self._unflatten = flatten(like, none_is_leaf=True)
+        try:
+            parts, self.context, *more = flattened
+            children = list(parts)
+            names = tuple(more[0] if more else range(len(children)))
+            if len(more) > 1 or len(names) != len(children):
+                raise ValueError(f"{len(names)} names for {len(children)} children")
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"flatten() of {type(like).__name__} must return (children, context) or (children, "
+                f"context, names), see pyecho.register_node: {error}"
+            ) from error
         super().__init__(like, names, children)
 
     def step(self, position: int) -> str:
@@ -285,39 +317,6 @@ class RegisteredNode(Node):
         key = self.keys[position]
         return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
 
-    def read(self, item: Any) -> list[Any]:
-        """Return the children; names and context must be the same."""
-        if type(item) is not type(self.like):
-            raise self._unlike(type(item).__name__)
-        children, names, context = self._flatten(item)
-        if names != self.keys:
-            raise self._unlike(f"{self.name} with {', '.join(map(str, names))}")
-        if context is not self._context and context != self._context:
-            raise self._unlike(f"a context of {context!r} instead of {self._context!r}")
-        return children
-
     def make(self, children: list[Any]) -> Any:
         """Call the registered function."""
-        return self._unflatten(self._context, children)
-
-    def _flatten(self, item: Any) -> tuple[list[Any], Sequence[Any], Any]:
-        """Return the children, their names, and the context that `make` needs beside them."""
-        flattened: Any
-        if type(item) in _registered:
-            flatten, self._unflatten = _registered[type(item)]
-            flattened = flatten(item)
-        else:
-            flatten = sys.modules["optree"].tree_flatten_one_level
-            *flattened, self._unflatten = flatten(item, none_is_leaf=True)
-        try:
-            parts, context, *more = flattened
-            children = list(parts)
-            names = tuple(more[0] if more else range(len(children)))
-            if len(more) > 1 or len(names) != len(children):
-                raise ValueError(f"{len(names)} names for {len(children)} children")
-        except (TypeError, ValueError) as error:
-            raise ConfigError(
-                f"flatten() of {type(item).__name__} must return (children, context) or (children, "
-                f"context, names), see pyecho.register_node: {error}"
-            ) from error
-        return children, names, context
+        return self._unflatten(self.context, children)

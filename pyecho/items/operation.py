@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from pyecho._core import ConfigError
-from pyecho.checked import checked_int, plain
+from pyecho.checked import as_float, checked_int, plain
 
 Extents = int | Sequence[int]
 Interpolation = Literal["bilinear", "nearest"]
@@ -36,67 +36,91 @@ class Plain(NamedTuple):
     element: int = 0
 
 
+class Form(NamedTuple):
+    """What the parameters of a class of operations are."""
+
+    kind: int
+    """An ops::Kind."""
+    size: str = ""
+    """The parameter that has an extent for each axis."""
+    is_square: bool = False
+    """True if one extent is that of every axis."""
+    of_images: bool = False
+    """True if its axes are rows and columns, unless others are chosen, and not the first ones."""
+    counts: tuple[tuple[str, int], ...] = ()
+    """Parameters of numbers that need not be whole, and how many each has; 0: any."""
+
+
 @dataclass(frozen=True)
 class Operation:
     """An operation on every use of a leaf. Those that do the same are equal, and written alike."""
 
-    _kind: ClassVar[int]  # an ops::Kind
-    _floats: ClassVar[tuple[str, ...]] = ()  # parameters that need not be whole numbers
+    _form: ClassVar[Form]
 
     def __post_init__(self) -> None:
         """Have numbers be Python's, several be a tuple, and a tuple of one be that one."""
         for parameter in fields(self):
             value = plain(getattr(self, parameter.name))
-            if parameter.name in self._floats:
+            if parameter.name in dict(self._form.counts):
                 value = _as_floats(value)
             alone = isinstance(value, tuple) and len(value) == 1
             object.__setattr__(self, parameter.name, value[0] if alone else value)
 
     def _plain(self, axes: int, leaf: int) -> Plain:
         """Return the operation for an item of so many axes, the leaf of this number in its key."""
-        raise NotImplementedError
+        sizes = self._sizes()
+        on = self._axes(len(sizes), axes)
+        if self._form.is_square and len(sizes) == 1:
+            sizes *= len(on)
+        numbers = [
+            number for name, count in self._form.counts for number in self._numbers(name, count)
+        ]
+        return Plain(self._form.kind, 0, on, sizes, numbers, self._is_nearest(leaf))
 
-    def _axes(self, chosen: Extents | None, default: Iterable[int], axes: int) -> list[int]:
-        """Return the numbers of the axes that were chosen, counted from the first."""
-        wanted = list(default) if chosen is None else list(_ints(chosen))
+    def _sizes(self) -> tuple[int, ...]:
+        """Return the extents, each at least 1."""
+        given = getattr(self, self._form.size, ())
+        sizes = _ints(given)
+        if self._form.size and (not sizes or min(sizes) < 1):
+            raise ConfigError(f"{type(self).__name__} needs extents of at least 1, got {given!r}")
+        return sizes
+
+    def _axes(self, extents: int, axes: int) -> list[int]:
+        """Return the numbers of its axes, counted from the first; rows before columns."""
+        chosen = getattr(self, "axis", getattr(self, "axes", None))
+        if chosen is not None:
+            wanted = _ints(chosen)
+        elif self._form.of_images:
+            rows = axes - (2 if axes == 2 else 3)
+            wanted = rows, rows + 1
+        else:
+            wanted = tuple(range(extents))
         if any(not -axes <= axis < axes for axis in wanted):
-            raise ConfigError(f"{type(self).__name__} needs axes {wanted}, but the item has {axes}")
+            raise ConfigError(
+                f"{type(self).__name__} needs axes {list(wanted)}, but the item has {axes}"
+            )
         return [axis % axes for axis in wanted]
 
-    def _image_axes(self, chosen: Extents | None, axes: int) -> list[int]:
-        """Return the axes of rows and columns: those before the channels, unless chosen."""
-        before = 2 if axes == 2 else 3
-        return self._axes(chosen, (axes - before, axes - before + 1), axes)
-
-    def _extents(self, value: Extents) -> tuple[int, ...]:
-        """Return extents, each at least 1."""
-        extents = _ints(value)
-        if not extents or min(extents) < 1:
-            raise ConfigError(f"{type(self).__name__} needs extents of at least 1, got {value!r}")
-        return extents
-
-    def _numbers(self, value: Any, count: int | None = None) -> list[float]:
-        """Return one number or several as floats, `count` of them; none is NaN."""
-        given = list(value) if isinstance(value, Iterable) else [value]
-        try:
-            numbers = list(map(float, given))
-        except (TypeError, ValueError, OverflowError):
-            numbers = [math.nan]
+    def _numbers(self, name: str, count: int) -> list[float]:
+        """Return the number or numbers of a parameter as floats, none of which is NaN."""
+        value = getattr(self, name)
+        numbers = list(map(as_float, value if isinstance(value, tuple) else (value,)))
         if any(map(math.isnan, numbers)) or len(numbers) != (count or len(numbers)):
-            wanted = "numbers" if count is None else f"{count} number{'s' * (count > 1)}"
+            wanted = f"{count} number{'s' * (count > 1)}" if count else "numbers"
             raise ConfigError(f"{type(self).__name__} needs {wanted}, got {value!r}")
         return numbers
 
-    def _nearest(self, interpolation: Any, leaf: int) -> bool:
-        """Return True for ``"nearest"``, of a leaf with this number if each has its own."""
-        modes = (interpolation,) if isinstance(interpolation, str) else tuple(interpolation)
-        mode = modes[leaf] if 1 < len(modes) > leaf else modes[0]
-        if mode not in ("bilinear", "nearest") or (len(modes) > 1 and leaf >= len(modes)):
+    def _is_nearest(self, leaf: int) -> bool:
+        """Return True for interpolation by ``"nearest"``, of this leaf if each has its own."""
+        given = getattr(self, "interpolation", "bilinear")
+        modes = (given,) if isinstance(given, str) else tuple(given)
+        mode = modes[0] if len(modes) == 1 else "".join(modes[leaf : leaf + 1])
+        if mode not in ("bilinear", "nearest"):
             raise ConfigError(
                 f"{type(self).__name__} needs interpolation 'bilinear' or 'nearest', or one of "
-                f"them for each leaf, got {interpolation!r}"
+                f"them for each leaf, got {given!r}"
             )
-        return bool(mode == "nearest")
+        return mode == "nearest"
 
 
 def _as_floats(value: Any) -> Any:

@@ -65,8 +65,10 @@ def ragged_rows(row_spec: Any, adapter: Adapter) -> RaggedRows | None:
     """Return how the ragged rows of a batch are made; None: no rows differ in size."""
     fields, structure = flatten(row_spec)
     for name, field in zip(structure.names(), fields, strict=True):
-        if field.pad is not None:
-            _check_pad(name, field)
+        if field.pad is not None and not _is_value(field.pad, field.dtype):
+            raise ConfigError(
+                f"pad={field.pad!r} is no value of the leaf {name!r}, which has {field.dtype}"
+            )
     if not any(field.varies for field in fields):
         return None
     decode = adapter.decoder(fields) or (lambda array, leaf: array)
@@ -92,29 +94,17 @@ def ragged_rows(row_spec: Any, adapter: Adapter) -> RaggedRows | None:
     return RaggedRows([pad_of(leaf, field) for leaf, field in enumerate(fields)], make)
 
 
-def _check_pad(name: str, field: Field) -> None:
-    """Raise `ConfigError` unless elements of the leaf can have the value that fills its rows."""
-    value: Any = field.pad
-    parts = (value.real, value.imag) if field.dtype.kind == "c" else (value,)
-    if not all(_is_of(part, field.dtype) for part in parts):
-        raise ConfigError(
-            f"pad={value!r} is no value of the leaf {name!r}, which has {field.dtype}"
-        )
-
-
-def _is_of(number: Any, dtype: np.dtype[Any]) -> bool:
-    """Return True if a dtype, or each part of a complex one, has this number; may be rounded."""
-    if isinstance(number, complex):
+def _is_value(number: Any, dtype: np.dtype[Any]) -> bool:
+    """Return True if elements of a dtype can have this value; floats perhaps rounded."""
+    if isinstance(number, complex) and dtype.kind != "c":
         return False
-    if dtype.kind == "b":
-        return number in (0, 1)
-    if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        return bool(limits.min <= number <= limits.max and number == int(number))
+    if dtype.kind in "biu":
+        least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        return bool(least <= number <= most and number == int(number))
     if not is_bfloat16(dtype) and dtype.kind not in "fc":
         return False
-    most = MOST_BFLOAT16 if is_bfloat16(dtype) else float(np.finfo(dtype).max)
-    return bool(abs(number) <= most or abs(number) == math.inf or number != number)
+    largest = MOST_BFLOAT16 if is_bfloat16(dtype) else float(np.finfo(dtype).max)
+    return not any(largest < abs(part) < math.inf for part in (number.real, number.imag))
 
 
 def by_leaf(option: str, given: Any, fields: list[Field], names: list[str]) -> Any:

@@ -7,6 +7,7 @@ reference. A batch that can be read in two ways is refused.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,8 +82,7 @@ class _Split:
         if node is None:
             return _row_field(part, path, self.adapter)
         if node.is_list and not is_batch:
-            decide = self._decide if self.known is None else self._remember
-            self.are_columns.append(decide(node, path))
+            self.are_columns.append(self._is_column(node, path))
             if self.are_columns[-1]:
                 return Field((), object)
         children = enumerate(node.children)
@@ -90,10 +90,15 @@ class _Split:
             [self.row_spec(child, path + node.step(place)) for place, child in children]
         )
 
-    def _decide(self, node: Node, path: str) -> bool:
-        """Return whether a list is a column; `ConfigError` if it is no nest either, or both."""
+    def _is_column(self, node: Node, path: str) -> bool:
+        """Return whether a list is a column; raise if it is neither, both, or not what is known."""
         rows, size = self.rows, len(node.children)
         column, nest = _may_be_column(node, rows), _may_be_nest(node, rows)
+        if self.known is not None:
+            known = list(self.known[len(self.are_columns) :])
+            if not known or not (column if known[0] else nest or not size):
+                raise _other_lists(path)
+            return known[0]
         if column and nest and any(node_of(child) is not None for child in node.children):
             raise ConfigError(
                 f"{path}: the {node.name} may be a column of {rows} rows, or a nest of {rows} "
@@ -107,15 +112,6 @@ class _Split:
                 "column needs one object for each row"
             )
         return column and not nest
-
-    def _remember(self, node: Node, path: str) -> bool:
-        """Return what is known of a list; `CheckpointError` if it cannot be that."""
-        known = list(self.known or ())[len(self.are_columns) :]
-        fits = _may_be_column if known and known[0] else _may_be_nest
-        is_empty = not node.children and not any(known[:1])
-        if not known or not (is_empty or fits(node, self.rows)):
-            raise _other_lists(path)
-        return known[0]
 
 
 def _other_lists(path: str) -> CheckpointError:
@@ -181,20 +177,17 @@ def _refuse_examples(batch: Any, adapter: Adapter) -> None:
     node = node_of(batch)
     if node is None or not node.is_list or len(batch) < 2 or node_of(batch[0]) is None:
         return
-    first, *others = batch
-    leaves, structure = flatten(first)
-    for other in others:
-        try:
-            pairs = zip(leaves, structure.match(other), strict=True)
-        except SpecMismatch:
-            return
-        if any(_kind_of(one, adapter) != _kind_of(two, adapter) for one, two in pairs):
-            return
-    raise ConfigError(
-        f"item: the {type(batch).__name__} of {len(batch)} nests that are all alike may be "
-        f"{len(batch)} examples; yield examples one by one and leave out unbatch, or make a "
-        "dict or namedtuple of columns"
-    )
+    leaves, structure = flatten(batch[0])
+    kinds = [_kind_of(leaf, adapter) for leaf in leaves]
+    with contextlib.suppress(SpecMismatch):
+        for other in batch[1:]:
+            if kinds != [_kind_of(leaf, adapter) for leaf in structure.match(other)]:
+                return
+        raise ConfigError(
+            f"item: the {node.name} of {len(batch)} nests that are all alike may be {len(batch)} "
+            "examples; yield examples one by one and leave out unbatch, or make a dict or "
+            "namedtuple of columns"
+        )
 
 
 def _kind_of(leaf: Any, adapter: Adapter) -> Any:

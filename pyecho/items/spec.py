@@ -41,16 +41,18 @@ def is_bfloat16(dtype: np.dtype[Any]) -> bool:
 
 def _dtype_of(given: Any) -> np.dtype[Any]:
     """Return the dtype that is given: as NumPy knows it, PyTorch's, or bfloat16 by its name."""
+    if isinstance(given, np.dtype):
+        return given
     name = str(given).removeprefix("torch.")
     if name == "bfloat16":
-        return given if isinstance(given, np.dtype) else BFLOAT16
+        return BFLOAT16
     return np.dtype(name if type(given).__module__ == "torch" else given)
 
 
 def _plain_pad(pad: Any) -> Any:
     """Return a number as Python's, as an int where it is a small whole one."""
     value: Any = plain(pad)
-    if value is not None and not isinstance(value, int | float | complex):
+    if not isinstance(value, int | float | complex):
         raise ConfigError(f"pad must be a number, got {pad!r}")
     if isinstance(value, bool):
         return int(value)
@@ -101,22 +103,20 @@ class Field:
             parsed = _dtype_of(dtype)
         except TypeError as error:
             raise ConfigError(f"a Field needs a dtype that NumPy knows, got {dtype!r}") from error
-        number, varies = _plain_pad(pad), None in extents
+        number, varies = None if pad is None else _plain_pad(pad), None in extents
         if parsed.hasobject and (extents or parsed != np.dtype(object)):
             raise ConfigError(
                 f"dtype {parsed} holds Python objects, which travel by reference: "
                 "use Field((), object), or a dtype of plain numbers"
             )
-        if varies != (max_bytes is not None):
+        if varies != (max_bytes is not None) or (pad is not None and not varies):
             raise ConfigError(
-                f"a Field of shape {extents} needs max_bytes, the most that one example has"
-                if varies
-                else f"max_bytes is of a Field whose shape has None, got {extents}"
+                "a Field whose shape has None needs max_bytes, the most that one example has, and "
+                f"may have pad; any other has neither, got the shape {extents} with "
+                f"max_bytes={max_bytes!r} and pad={pad!r}"
             )
         if max_bytes is not None:
             max_bytes = checked_int("max_bytes", max_bytes, 1, 2**48)
-        if pad is not None and not varies:
-            raise ConfigError(f"pad is of a Field whose shape has None, got {extents}")
         vars(self).update(shape=extents, dtype=parsed, max_bytes=max_bytes, pad=number, seen=None)
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pyecho.items.nodes import MappingNode
+from pyecho.items.nodes import MappingNode, Node
 from pyecho.items.spec import Field, is_tensor_dict
 
 
@@ -19,23 +19,19 @@ class TensorDictNode(MappingNode):
     """
 
     def __init__(self, like: Any) -> None:
+        is_class, keys = sys.modules["tensordict"].is_tensorclass(like), tuple(like.keys())
+        # Other objects than tensors as they were put into it.
+        children = [getattr(like, key) if is_class else like[key] for key in keys]
+        Node.__init__(self, like, keys, children)
         self._type: Any = type(like)
         self._size = tuple(like.batch_size)
         self._axes = len(self._size)  # -1 in the spec of a row if the batch has a batch_size of []
         self._axis_names: list[str | None] = list(like.names)
         self._has_device = like.device is not None
-        super().__init__(like, tuple(like.keys()))
 
-    def read(self, item: Any) -> list[Any]:
-        """Return the children; other objects than tensors as they were put into the TensorDict."""
-        if isinstance(item, TensorDictNode):
-            entries = dict(zip(item.keys, item.children, strict=True))
-        elif is_tensor_dict(item):
-            is_class, keys = sys.modules["tensordict"].is_tensorclass(item), tuple(item.keys())
-            entries = {key: getattr(item, key) if is_class else item[key] for key in keys}
-        else:
-            raise self._unlike(type(item).__name__)
-        return self._values(entries)
+    def accepts(self, item: Any) -> bool:
+        """Return True for another one, or what stands for it in a spec."""
+        return isinstance(item, TensorDictNode) or is_tensor_dict(item)
 
     def make(self, children: list[Any]) -> Any:
         """Make a TensorDict, or a node for a spec."""

@@ -212,7 +212,9 @@ def options_of(config: Config) -> dict[str, Any]:
     """Return the options that decide the output."""
     names = "batch_size unbatch unique_in_batch drop_last pad_last seed epochs steps_per_epoch"
     options = {name: getattr(config, name) for name in [*names.split(), "shards"]}
-    options |= {"factor": config.most_uses, "min_uses": config.min_uses, "max_age": config.max_age}
+    adaptive = config.adaptive
+    options |= {"factor": config.most_uses, "min_uses": adaptive.min if adaptive else 0}
+    options |= {"max_age": adaptive.max_age if adaptive else None}
     options |= {name: repr(value) for name in ("fields", "ops") if (value := getattr(config, name))}
     if config.shuffle:
         options["shuffle"] = True

@@ -15,10 +15,9 @@ except ImportError as error:
 
 import pyecho
 from pyecho._core import CheckpointError, ConfigError, EchoError
-from pyecho.config import Factor
+from pyecho.config import Factor, Options, with_options
 from pyecho.device.place import Device, check_options
 from pyecho.device.tensors import TorchAdapter
-from pyecho.options import Options, with_options
 from pyecho.run.pipeline import MakePipeline
 from pyecho.state.walk import Loaded
 from pyecho.warn import warn

@@ -33,7 +33,7 @@ def test_item_may_change_while_it_is_read():
     Meddling.target = item  # looking up the second key drops the first child
     try:
         buffer.put(item)
-        with pytest.raises(pyecho.SpecMismatch, match="got keys"):
+        with pytest.raises(pyecho.SpecMismatch, match="got dict with keys"):
             buffer.put(item)
     finally:
         Meddling.target = None

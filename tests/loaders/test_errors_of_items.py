@@ -25,8 +25,12 @@ GOOD = {"image": IMAGE, "label": 1, "extra": [np.zeros(2), "name"]}
         (1, 2.5, r"int64 array of shape \(\), got float"),
         (True, 2, "bool .* got int"),
         ((1, 2), [1, 2], "a tuple of 2, got list"),
-        ({"a": 1, "b": 2}, {"a": 1}, r"a dict with keys \('a', 'b'\), got keys .*unify them"),
-        ({"a": 1}, {"a": 1, "b": 2}, r"a dict with keys \('a',\), got keys .*'b'"),
+        (
+            {"a": 1, "b": 2},
+            {"a": 1},
+            r"a dict with keys \('a', 'b'\), got dict with .*unify them",
+        ),
+        ({"a": 1}, {"a": 1, "b": 2}, r"a dict with keys \('a',\), got dict with keys .*'b'"),
     ],
 )
 def test_spec_mismatch_tells_what_was_expected_and_what_came(first, second, message):
