@@ -77,7 +77,7 @@ std::vector<LeafFormat> formats_of(const Structure& structure) {
 ExampleStage::ExampleStage(const py::object& spec, const py::object& node_of, const py::object& config,
                            std::string name, bool batched, py::object to_array, py::object from_array,
                            py::object info_type, py::object new_memory, std::shared_ptr<Uploads> uploads,
-                           const py::list& rows, py::object ragged)
+                           const py::list& rows, const py::object& ragged)
     : Stage(std::move(name)),
       structure_(spec, node_of),
       row_leaves_(row_leaves(structure_, rows)),
@@ -214,7 +214,7 @@ void register_example_stage(py::module_& module) {
   add_puts(type);
   type.def(shared_init<ExampleStage, const py::object&, const py::object&, const py::object&, std::string, bool,
                        py::object, py::object, py::object, py::object, std::shared_ptr<Uploads>, const py::list&,
-                       py::object>(),
+                       const py::object&>(),
            py::arg("spec"), py::arg("node_of"), py::arg("config"), py::kw_only(), py::arg("name"), py::arg("batched"),
            py::arg("to_array"), py::arg("from_array"), py::arg("info_type"), py::arg("new_memory"),
            py::arg("uploads") = py::none(), py::arg("rows") = py::list(), py::arg("ragged") = py::none())

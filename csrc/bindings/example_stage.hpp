@@ -46,7 +46,7 @@ class ExampleStage final : public Stage {
   ExampleStage(const pybind11::object& spec, const pybind11::object& node_of, const pybind11::object& config,
                std::string name, bool batched, pybind11::object to_array, pybind11::object from_array,
                pybind11::object info_type, pybind11::object new_memory, std::shared_ptr<Uploads> uploads,
-               const pybind11::list& rows, pybind11::object ragged);
+               const pybind11::list& rows, const pybind11::object& ragged);
   // Stops the core, to which a capsule may refer for longer.
   ~ExampleStage() override { core_->stop(); }
   ExampleStage(const ExampleStage&) = delete;

@@ -82,7 +82,10 @@ class SlotMemory {
       return;
     }
     for (const std::uint32_t slot : slots) {
-      each_leaf(slot, [](VariableItem& item) { item.data = nullptr; });
+      each_leaf(slot, [](VariableItem& item) {
+        item.data = nullptr;
+        item.size_bytes = 0;
+      });
     }
   }
   void drop_all() noexcept {

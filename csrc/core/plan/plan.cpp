@@ -103,6 +103,7 @@ void Plan::begin(std::uint64_t epoch, const Extent& extent, const Segment& segme
                 std::ranges::count_if(*config_.replay, is_of_run) > 1;
   turn_ = rows % streams;
   last_ahead_ = 0;
+  forgets_ = draws_lost_ = false;
   for (std::uint64_t stream = 0; stream < streams; ++stream) {
     const Crossing at = segment.streams.empty() ? Crossing{} : segment.streams[stream];
     const std::uint64_t begin = share_of(rows, stream, streams);
@@ -199,7 +200,12 @@ void Plan::count_pass() {
 
 Outcome Plan::draw(std::span<Use> rows, std::uint32_t& drawn, bool awaited) {
   if (streams_.size() == 1) {
-    return streams_[0].stream->draw(rows, drawn, awaited);
+    const Outcome outcome = streams_[0].stream->draw(rows, drawn, awaited);
+    if (forgets_) {
+      const auto is_lost = [this](const Use& use) { return numbers_[use.slot] == kUnknown; };
+      draws_lost_ = draws_lost_ || std::ranges::any_of(rows.first(drawn), is_lost);
+    }
+    return outcome;
   }
   for (drawn = 0; drawn < rows.size(); ++drawn) {
     Turn& turn = streams_[turn_];

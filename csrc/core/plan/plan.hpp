@@ -156,7 +156,9 @@ class Plan {
   // Returns the number of decisions of an adaptive factor since begin().
   [[nodiscard]] std::uint64_t decided() const noexcept { return adaptive_ == nullptr ? 0 : adaptive_->decided(); }
   // True if PlanConfig::replay cannot be that of this input: the plan has gone on without it.
-  [[nodiscard]] bool diverged() const noexcept { return adaptive_ != nullptr && adaptive_->diverged(); }
+  [[nodiscard]] bool diverged() const noexcept {
+    return draws_lost_ || (adaptive_ != nullptr && adaptive_->diverged());
+  }
 
   // True once the last iteration is over: every use of every item has been drawn, and no input can follow.
   [[nodiscard]] bool finished() const noexcept;
@@ -191,8 +193,12 @@ class Plan {
   // Returns true if the segments end where Segments says: with an adaptive factor not where PlanConfig::replay has
   // decisions of the first segment only. These may be a plan of the whole run, not a log.
   [[nodiscard]] bool has_joints() const noexcept { return has_joints_; }
-  // Has each_item() pass over the item in this slot, which leaves before its next use, and whose data is gone.
-  void forget(std::uint32_t slot) noexcept { numbers_[slot] = kUnknown; }
+  // Has each_item() pass over the item in this slot, which leaves before its next use, and whose data is gone. A plan
+  // that draws it has diverged.
+  void forget(std::uint32_t slot) noexcept {
+    numbers_[slot] = kUnknown;
+    forgets_ = true;
+  }
   // Returns every item that was fed and is not drawn to its last use.
   [[nodiscard]] Places items() const;
   // Calls visit(slot, number) for each of them, in no order.
@@ -247,6 +253,8 @@ class Plan {
   std::vector<PassRun> passes_;  // that have ended since the first of bases_
   Segments segments_;
   bool has_joints_ = true;
+  bool forgets_ = false;     // forget() was called
+  bool draws_lost_ = false;  // an item of these was drawn
   std::vector<Base> bases_;         // the oldest first
   std::uint64_t passes_ended_ = 0;  // since the run began
   std::uint64_t taken_ = 0;         // items of the run before those numbered here

@@ -91,7 +91,9 @@ void RowCopier::transform(Batch& batch, std::size_t index, std::uint32_t first, 
       shape = program->item().shape;
     }
     std::byte* to = region;
-    if (leaf.ragged) {
+    if (item == nullptr) {  // the plan has diverged
+      std::memset(region, 0, leaf.row_bytes);
+    } else if (leaf.ragged) {
       if (program == nullptr) {
         std::memcpy(region, shape.data(), leaf.row_bytes);
       } else {
@@ -101,7 +103,7 @@ void RowCopier::transform(Batch& batch, std::size_t index, std::uint32_t first, 
       }
       to = batch.values[index].append(size_bytes, times(leaf.variable.max_bytes, layout_.rows()));
     }
-    if (leaf.ragged && size_bytes == 0) {
+    if (item == nullptr || (leaf.ragged && size_bytes == 0)) {
       // An empty row: nothing, and perhaps no memory.
     } else if (program == nullptr) {
       std::memcpy(to, item, size_bytes);
