@@ -5,6 +5,10 @@ shuffled, so that an accelerator that would idle trains on. See `EchoLoader` to 
 `EchoBuffer` to embed the stage in a loader of your own. `pyecho.torch` has the loader for PyTorch.
 """
 
+# Inside: `loader` on `base_loader`; `config` has the options, `fitted` what follows from them for
+# one run; `source` reads, `items` takes items apart, `run` serves epochs, `state` saves them,
+# `workers` make items, `device` brings them to a GPU.
+
 from pathlib import Path
 
 if Path(__file__).with_name("echo.py").exists():

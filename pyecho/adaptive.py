@@ -9,7 +9,7 @@ import numpy as np
 
 from pyecho._core import ConfigError
 from pyecho.checked import checked_int
-from pyecho.state.walk import Loaded
+from pyecho.state.loaded import Loaded
 
 Log = Mapping[int | tuple[int, int, int], Any]
 """Numbers of items (and ends of passes) that were taken before each batch: arrays of whole numbers,

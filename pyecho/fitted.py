@@ -1,4 +1,4 @@
-"""Additions of one run to the options: its surroundings, and sizes that fit the source."""
+"""Settings of one run, derived from the options, the surroundings and the source."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyecho._core import ConfigError, EchoError
+from pyecho.base_loader import BaseLoader
 from pyecho.checked import checked_int
-from pyecho.iteration import Loader
 from pyecho.run.saving import skipped
 from pyecho.source import source_of
 from pyecho.state.position import whole_state
@@ -29,7 +29,7 @@ _SUCCESSORS = {
 }
 
 
-class EchoLoader(Loader):
+class EchoLoader(BaseLoader):
     """Iterate a source with each of its items used several times, shuffled.
 
     ::

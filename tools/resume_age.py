@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import pyecho
-from pyecho.state.walk import digest
+from pyecho.state.loaded import digest
 
 SEGMENT = 2**24  # uses, see csrc/core/plan/segments.hpp
 AGES = (10**6, 10**8, 10**10, 16 * SEGMENT - 10**5)

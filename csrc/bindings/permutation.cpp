@@ -1,3 +1,4 @@
+// pyecho._core.permuted: places of a seeded permutation.
 #include "core/plan/permutation.hpp"
 
 #include <cstdint>

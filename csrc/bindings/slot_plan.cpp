@@ -1,3 +1,4 @@
+// pyecho._core.SlotPlan: a plan of slots without a stage, for pools that Python keeps (device/pool.py).
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 

@@ -1,3 +1,4 @@
+// Runs calls of any threads one after the other, and leaves those of finalizers to the thread that is at it (run.py).
 #include <deque>
 #include <exception>
 #include <memory>

@@ -1,4 +1,4 @@
-"""Uploads: items go to a device while the consumer computes, each at most once."""
+"""Uploads by a Python thread: items go to a device while the consumer computes, each once."""
 
 from __future__ import annotations
 

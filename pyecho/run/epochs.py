@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyecho.config import Config
 from pyecho.fitted import Fitted, Wiring
-from pyecho.run.again import cannot_go_back
 from pyecho.run.context import CallerContext
 from pyecho.run.extent import Extent, Group, pass_follows, settle
 from pyecho.run.flow import Flow, warn_of_source
 from pyecho.run.pipeline import MakePipeline, Pipeline
 from pyecho.run.reading import Reading
-from pyecho.run.threads import Crew
+from pyecho.run.reread import cannot_go_back
+from pyecho.run.threads import ThreadPool
 from pyecho.source import Source
 from pyecho.state.position import Position, Snapshot
 from pyecho.stats import EchoStats
@@ -58,7 +58,7 @@ class Epochs:
         """Number of the running epoch, else of the next one."""
         self.longest: int | None = None
         """Items of a pass that decide the batches, in the epoch that began last; None: unknown."""
-        self.crew = Crew()
+        self.thread_pool = ThreadPool()
         self.flow: Flow | None = None
         """The passes that have begun."""
         self.saved: SavedState | None = None
@@ -76,7 +76,7 @@ class Epochs:
         """Return those of a forked process: threads and items stay in its parent."""
         found = Epochs(self.source, self.config, self._make_pipeline, self.wiring, self._group)
         found.number, found.longest = self.number, self.longest
-        found.crew.is_closed = self.crew.is_closed
+        found.thread_pool.is_closed = self.thread_pool.is_closed
         return found
 
     def copied(self) -> tuple[Any, ...]:
@@ -130,7 +130,7 @@ class Epochs:
         Returns the consumer's stage and its generation, by which the iterator knows that a later
         iteration has begun.
         """
-        self.crew.check_open()
+        self.thread_pool.check_open()
         flow = self.flow
         if flow is None or flow.token is not token:  # else Ctrl-C has cut short what follows
             flow = self._next_flow(token)
@@ -162,7 +162,7 @@ class Epochs:
     def _start(self, token: object) -> Flow:
         """Begin the next passes, or the ones of a state."""
         config, source, saved = self.config, self.source, self.saved
-        self.crew.wait()
+        self.thread_pool.wait()
         snapshot, state = Snapshot(at=Position(epoch=self.number)), None
         if saved is not None and saved.snapshot is not None:
             snapshot, state = saved.snapshot, saved.source
@@ -174,7 +174,7 @@ class Epochs:
         reading, context = self.reading, CallerContext()
         if reading is None or not self._keeps_reading:
             self.reading = reading = Reading(source, config, snapshot, state)
-        flow = Flow(source, config, self.crew, context)
+        flow = Flow(source, config, self.thread_pool, context)
         try:
             self._open(reading, context)
             extent = self._extent or settle(config, source, self._group, reading, epoch=self.number)
@@ -187,7 +187,7 @@ class Epochs:
             self._drop()
             if not self._keeps_reading:
                 self.reading = None
-                self.crew.leave_source(reading.leave)
+                self.thread_pool.leave_source(reading.leave)
             raise
         # No call in between, so that Ctrl-C finds all of it done or nothing.
         flow.token = token
@@ -202,7 +202,7 @@ class Epochs:
         if self.wiring.by_consumer:
             reading.open()
         else:
-            self.crew.do("feeder", partial(context.run, reading.open, reading.fail))
+            self.thread_pool.do("feeder", partial(context.run, reading.open, reading.fail))
         self._past += EchoStats(source_seconds=reading.seconds)
 
     def _pipeline_for(self, first: Any, snapshot: Snapshot) -> Pipeline:
@@ -271,7 +271,7 @@ class Epochs:
             return
         if not (flows_on := self._flows_on):
             if (read := self.source.open_pass()) is not None:
-                self.crew.do_last(partial(_read_end, read))
+                self.thread_pool.do_last(partial(_read_end, read))
             self._stop()
         flow.end_is_due = True
         self._pass_on(flow, following=flows_on)
@@ -294,15 +294,15 @@ class Epochs:
     def _stop(self) -> None:
         """Have the threads end, and drop what the nodes hold."""
         if self.pipeline is not None:
-            self.pipeline.stop(self.crew)
-        self.crew.let_go()
+            self.pipeline.stop(self.thread_pool)
+        self.thread_pool.let_go()
 
     def _drop(self) -> None:
         """Stop the pipeline, and let it go."""
         pipeline = self.pipeline
         if pipeline is None:
             return
-        pipeline.stop(self.crew)
+        pipeline.stop(self.thread_pool)
         past = self._past + replace(pipeline.stats(), occupancy=0.0, outstanding_leases=0)
         self.pipeline = None
         self._past = past
@@ -310,7 +310,7 @@ class Epochs:
     def end(self, reading: Reading | None = None) -> None:
         """Drop all; `reading`: what goes on."""
         self._drop()
-        self.crew.let_go()
+        self.thread_pool.let_go()
         self.flow, self.reading, self._extent = None, reading, None
 
     def _retire(self) -> None:
@@ -331,7 +331,7 @@ class Epochs:
 
     def load(self, saved: SavedState) -> None:
         """Have the next epoch go on where a state was taken; an unfinished one ends."""
-        self.crew.check_open()
+        self.thread_pool.check_open()
         reading, stays = self.reading, saved.source is None and self.source.one_shot
         if stays and saved.snapshot is not None:
             if self.stats().read or (reading is not None and reading.is_open):

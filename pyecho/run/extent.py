@@ -1,4 +1,4 @@
-"""Extents: how far the passes of an epoch go, settled once, when it begins.
+"""Extents: how long the passes of an epoch are; ranks compare theirs, and all else they share.
 
 A run is made of V streams (`shards`), V / R of them on each of R ranks. Rank r reads items r,
 r + R, ... of the whole source and deals them to its streams in turn; rows r, r + R, ... of a global
@@ -246,7 +246,7 @@ def check_steps(config: Config, source: Source, length: int | None) -> None:
 
 
 def _code_of(config: Config) -> int:
-    from pyecho.state.walk import digest
+    from pyecho.state.loaded import digest
 
     # Without a log to replay, which decides the output of one rank only.
     return int(digest(options_of(config))[:15], 16)
@@ -254,7 +254,7 @@ def _code_of(config: Config) -> int:
 
 def _code_of_item(item: Any) -> int:
     """Return a number for the content of an item; 0 if it has none that can be told."""
-    from pyecho.state.walk import digest
+    from pyecho.state.loaded import digest
 
     told = (np.ndarray, np.generic, int, float, str, bytes)
     try:

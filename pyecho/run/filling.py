@@ -1,4 +1,4 @@
-"""Shows how the pool fills before the first batch, and tells of one that takes long."""
+"""Shows the pool as it fills before the first batch, and warns if that took long."""
 
 from __future__ import annotations
 

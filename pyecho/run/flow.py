@@ -15,7 +15,7 @@ from pyecho.run.context import CallerContext
 from pyecho.run.extent import Extent
 from pyecho.run.pipeline import Pipeline
 from pyecho.run.reading import Reading
-from pyecho.run.threads import Crew
+from pyecho.run.threads import ThreadPool
 from pyecho.source import Source
 from pyecho.state.position import PAYLOAD, Snapshot, position_of, without_items
 from pyecho.warn import warn
@@ -34,7 +34,9 @@ class Flow:
     pipeline: Pipeline | None = None  # there is none in an epoch without items
     batches: int | None = None  # of each iteration, if that is known
 
-    def __init__(self, source: Source, config: Config, crew: Crew, context: CallerContext) -> None:
+    def __init__(
+        self, source: Source, config: Config, thread_pool: ThreadPool, context: CallerContext
+    ) -> None:
         self.token: object | None = None
         """Of the running iteration, None between two."""
         self.end_is_due = False
@@ -43,7 +45,7 @@ class Flow:
         """In its iteration: until the next one begins, states are of here."""
         self._source = source
         self._config = config
-        self._crew = crew
+        self._crew = thread_pool
         self._context = context  # of the thread that began the flow, or had it go on
         self._told: int | None = None  # items of a pass, if that was right when it began
         self._read_before = 0

@@ -20,7 +20,7 @@ from pyecho.fitted import Fitted
 from pyecho.items.spec import Adapter
 from pyecho.run.context import CallerContext
 from pyecho.run.reading import Reading
-from pyecho.run.threads import Crew
+from pyecho.run.threads import ThreadPool
 from pyecho.source import Source
 from pyecho.state.position import Snapshot
 from pyecho.stats import EchoStats
@@ -136,11 +136,11 @@ class Pipeline:
         for stage in self._stages:
             stage._set_paused(paused)
 
-    def stop(self, crew: Crew) -> None:
+    def stop(self, thread_pool: ThreadPool) -> None:
         """Have the jobs end, drop what the nodes hold, and leave the source."""
         for stage in self._stages:
             stage.stop()
-        crew.leave_source(self.echo.stage._leave_source)
+        thread_pool.leave_source(self.echo.stage._leave_source)
 
     @property
     def at_end(self) -> bool:

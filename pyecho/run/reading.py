@@ -15,11 +15,11 @@ from typing import Any
 from pyecho._core import CheckpointError, ConfigError, EchoError
 from pyecho.config import Config
 from pyecho.items.rows import rows_of
-from pyecho.run.again import Cursors, cannot_go_back
 from pyecho.run.context import finish_on_device
 from pyecho.run.extent import check_steps, pass_follows
 from pyecho.run.filling import shown_filling
-from pyecho.run.located import located
+from pyecho.run.reread import Cursors, cannot_go_back
+from pyecho.run.seek import located
 from pyecho.run.threads import leaving_source
 from pyecho.run.trace import span
 from pyecho.source import Source

@@ -52,7 +52,7 @@ class Run:
 
         The run knows only its token, so it dies with its iterators.
         """
-        self.epochs.crew.check_open()
+        self.epochs.thread_pool.check_open()
         token = object()
         begin, finish = partial(self._begin, token), partial(self._finish, token)
         batches: Iterator[Any] = _core.iterate(SimpleNamespace(begin=begin, finish=finish))
@@ -93,7 +93,7 @@ class Run:
     def close(self) -> None:
         """End everything. Threads inside a source end when the source returns."""
         was_closed, epochs = self._closed, self.epochs
-        self._closed = epochs.crew.is_closed = True  # first: waits in a turn check it
+        self._closed = epochs.thread_pool.is_closed = True  # first: waits in a turn check it
         if self._process == self._getpid():
             self._turns.post(epochs.end)
             epochs.source.close()

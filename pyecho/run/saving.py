@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 def state_of(epochs: Epochs, payload: bool) -> dict[str, Any]:
     """Return what a state holds of a run, in its turn."""
-    epochs.crew.check_open()
-    if epochs.crew.is_current:
+    epochs.thread_pool.check_open()
+    if epochs.thread_pool.is_current:
         raise EchoError("the source and augment cannot take a state of the loader they serve")
     lists, saved = epochs.wiring.lists, epochs.saved
     if saved is None:
@@ -50,7 +50,7 @@ def _state_now(epochs: Epochs, payload: bool) -> dict[str, Any]:
             "the beginning of this epoch was cut short, and its source, which has a state of "
             "its own, may be an item ahead; take the state after the next batch"
         )
-    epochs.crew.wait()  # the pass before is left, if not yet
+    epochs.thread_pool.wait()  # the pass before is left, if not yet
     # An iterator would be that of a pass that was dropped.
     state = source.state() if holder is source.object or holder is source else None
     if flow is not None:  # of which only the end is left

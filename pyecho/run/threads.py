@@ -148,7 +148,7 @@ class Worker:
             self.end()
 
 
-class Crew:
+class ThreadPool:
     """The threads of a run: the feeder, then the threads of the links.
 
     Ctrl-C may cut short any method, and calling it again is safe then. It refers to nothing of the
@@ -166,7 +166,7 @@ class Crew:
 
     @property
     def is_current(self) -> bool:
-        """True in a thread of the crew."""
+        """True in a thread of the thread_pool."""
         return any(worker.is_current for worker in self._workers)
 
     def has(self, *, first: int) -> bool:

@@ -1,9 +1,10 @@
 """Sources: kinds of data that a loader reads, each a class derived from `Source`.
 
-Read `base` first, with the one door to a pass, then `reader`, of which passes are made, and a kind:
-`arrays`, `iterable`, `arrow` and `ray`, `native`, `dataloader` with its `lists`; `indexed` and
-`worked` (by worker processes) read by index in another order. `seen` and `limited` watch a pass,
-`drawn` reads samplers, and `sniff` knows the objects of other libraries.
+Read `base` first, with the one door to a pass (`Source.open`), then `reader`, of which passes are
+made, and a kind: `arrays`, `iterable`, `arrow` (with `arrow_leaves`) and `ray`, `native`,
+`dataloader` with its `lists`; `indexed` and `worker_source` (whose items workers make) read by
+index in another order. `seen` and `limited` watch a pass, `sampler_reader` reads samplers, and
+`sniff` knows the objects of other libraries.
 
 ======================================  ==================================================
 Source                                  Items of a pass
@@ -57,13 +58,13 @@ def source_of(given: Any, config: Config) -> Source:
     """
     source = _read_in_order(given, config)
     if config.num_workers:
-        from pyecho.source.worked import Worked
+        from pyecho.source.worker_source import WorkerSource
 
-        source = Worked(source, config)
+        source = WorkerSource(source, config)
     elif config.by_index:
-        from pyecho.source.indexed import MapStyle
+        from pyecho.source.indexed import MapStyleSource
 
-        source = MapStyle(source, config)
+        source = MapStyleSource(source, config)
     if config.unbatch == "lists" and not source.batched:
         source.split_lists()
     return source

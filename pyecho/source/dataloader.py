@@ -17,7 +17,6 @@ import numpy as np
 
 from pyecho._core import CheckpointError
 from pyecho.source.base import Pass
-from pyecho.source.drawn import BLOCK, Begun, Drawn
 from pyecho.source.iterable import Iterable
 from pyecho.source.lists import (
     Lists,
@@ -28,6 +27,7 @@ from pyecho.source.lists import (
     torch,
     with_generator,
 )
+from pyecho.source.sampler_reader import BLOCK, Begun, SamplerReader
 from pyecho.source.seen import digest_of_list
 from pyecho.source.sniff import state_methods
 
@@ -160,7 +160,7 @@ class DataLoaderSource(Iterable):
         self._loader.generator = self._seeded(1)  # that seeds the workers
         by_row = self.batched and self._has_lists
         again = self._loader.num_workers == 0  # Ctrl-C may cut loading short, in this thread
-        drawn = Drawn(partial(self._draw, []))
+        drawn = SamplerReader(partial(self._draw, []))
         lists = Lists(drawn, keep, self._drawn, by_row=by_row, again=again)
         self._stand_in.lists = lists
         items = Loaded(iter(self._iterated), lists, self._stop_counting, batched=self.batched)
@@ -171,7 +171,7 @@ class DataLoaderSource(Iterable):
         self._by_index = False
 
     def _draw(self, begun: list[list[Any]]) -> Begun:
-        """Begin the lists of indices of the pass, see `Drawn`.
+        """Begin the lists of indices of the pass, see `SamplerReader`.
 
         `begun` gets the generators' states; where it has them, Ctrl-C has cut this short before.
         """
@@ -215,7 +215,7 @@ class DataLoaderSource(Iterable):
                 "state_dict() instead of skip_first_batches(), or leave out generator="
             )
         for _ in range(skipped):
-            lists = Drawn(partial(self._lists_from, given, states))
+            lists = SamplerReader(partial(self._lists_from, given, states))
             place = 0
             while block := lists(place, BLOCK):
                 place += len(block)

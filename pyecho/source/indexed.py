@@ -15,14 +15,14 @@ from pyecho._core import ConfigError, EchoError
 from pyecho.config import Config
 from pyecho.source.arrays import Arrays, has_columns
 from pyecho.source.base import Pass, Source
-from pyecho.source.drawn import BLOCK, Begun, Drawn
 from pyecho.source.iterable import Iterable, batch_of
 from pyecho.source.reader import Chained, Indexed, Mapped, item_at
+from pyecho.source.sampler_reader import BLOCK, Begun, SamplerReader
 from pyecho.source.sniff import has_special, length_of, tell_epoch
 from pyecho.warn import warn
 
 
-class MapStyle(Source):
+class MapStyleSource(Source):
     """Reads items by index, as `shuffle`, `sampler` and `num_workers` ask.
 
     If shuffled, rank r of R has the places r, r + R, ... of the whole order, a permutation that
@@ -82,7 +82,7 @@ class MapStyle(Source):
         """Return the indices of the pass from place `at` on, by a reader."""
         sampler = self._config.sampler
         if sampler is not None:
-            drawn = Drawn(partial(self._begin_sampler, self.epoch))
+            drawn = SamplerReader(partial(self._begin_sampler, self.epoch))
             return Chained(_SamplerBlocks(drawn, sampler, at), iter)
         if self._config.shuffle:
             return Chained(self._shuffled(at, BLOCK), np.ndarray.tolist)
@@ -136,7 +136,7 @@ def _batch_at(given: Any, index: Any) -> Any:
 class _SamplerBlocks(Iterator[list[Any]]):
     """Yields the indices of a sampler in blocks, from a place on, and no more than it tells."""
 
-    def __init__(self, drawn: Drawn, sampler: Any, place: int) -> None:
+    def __init__(self, drawn: SamplerReader, sampler: Any, place: int) -> None:
         self._drawn = drawn
         self._sampler = sampler
         self._place = place

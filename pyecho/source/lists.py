@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from pyecho.items.rows import rows_of
-from pyecho.source.drawn import Drawn
 from pyecho.source.iterable import batch_of
+from pyecho.source.sampler_reader import SamplerReader
 
 INNER = "sampler", "batch_sampler"
 """Attributes of a sampler that are samplers."""
@@ -44,7 +44,7 @@ class Lists(Iterator[Any]):
 
     def __init__(
         self,
-        drawn: Drawn,
+        drawn: SamplerReader,
         keep: Callable[[int, int], bool],
         end: Callable[[], None],
         *,

@@ -1,4 +1,4 @@
-"""Digests of some items that a source yielded, by which a resume finds another order.
+"""Samples digests of the items of a source, so that a resume can tell that their order has changed.
 
 Only sources that are read again need them. A pass has up to 32 samples, evenly spread over what was
 read: the items 0, s, 2s, ..., where s doubles whenever there are as many. The reader takes them, so

@@ -15,6 +15,7 @@ from pyecho._core import CheckpointError
 from pyecho.checked import MOST_COUNTED
 from pyecho.config import Config
 from pyecho.source.seen import MOST_LEAVES
+from pyecho.state.loaded import Loaded, digest, is_named, is_scalar, plain, shown
 from pyecho.state.plain import decoded
 from pyecho.state.position import (
     BATCH,
@@ -27,7 +28,6 @@ from pyecho.state.position import (
     Varied,
     options_of,
 )
-from pyecho.state.walk import Loaded, digest, is_named, is_scalar, plain, shown
 
 MOST_EPOCHS = 2**63
 MOST_RANKS = 2**20

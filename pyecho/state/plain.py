@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pyecho.items.spec import Padded, Ragged
-from pyecho.state.walk import Loaded, is_of
+from pyecho.state.loaded import Loaded, is_of
 
 KIND = "pyecho"
 """Key of dicts that stand for something else."""

@@ -245,7 +245,7 @@ def whole_state(
 
     Raises `CheckpointError` if it has none, as nothing with an item that contains itself has.
     """
-    from pyecho.state.walk import digest  # only states need it
+    from pyecho.state.loaded import digest  # only states need it
 
     state: dict[str, Any] = {
         "format": "pyecho",

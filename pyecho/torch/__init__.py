@@ -19,7 +19,7 @@ from pyecho.config import Factor, Options, with_options
 from pyecho.device.place import Device, check_options
 from pyecho.device.tensors import TorchAdapter
 from pyecho.run.pipeline import MakePipeline
-from pyecho.state.walk import Loaded
+from pyecho.state.loaded import Loaded
 from pyecho.warn import warn
 
 if TYPE_CHECKING:

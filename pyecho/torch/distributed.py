@@ -13,7 +13,7 @@ import torch.distributed as dist
 from pyecho._core import CheckpointError, ConfigError, EchoError
 from pyecho.loader import EchoLoader
 from pyecho.run.extent import check_rank
-from pyecho.state.walk import Loaded, digest, is_named
+from pyecho.state.loaded import Loaded, digest, is_named
 
 __all__ = ["RunState", "TorchGroup"]
 

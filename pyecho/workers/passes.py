@@ -1,4 +1,4 @@
-"""A pass whose items workers make: handed out, and taken, in the order of its indices."""
+"""A pass whose items workers make: tasks and results are in the order of the indices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SLICE_SECONDS = 0.05  # a wait for workers checks this often whether the stage h
 FULL_SECONDS = 1e-3  # and this often for room, while a worker is free and all slots are in use
 
 
-class WorkedPass(Iterator[Any]):
+class WorkerPass(Iterator[Any]):
     """Yields items in the order of `indices`, a reader; the native stage has it fill slots instead.
 
     `writing`: spec and `to_array` of the slots, once they are known; empty where items must come

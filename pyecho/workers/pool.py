@@ -1,4 +1,4 @@
-"""The workers of a loader, and what each of them has to do."""
+"""The workers of a loader and their tasks; a worker that died is replaced, its items made again."""
 
 from __future__ import annotations
 

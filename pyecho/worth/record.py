@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyecho.checked import MOST_COUNTED
-from pyecho.state.walk import Loaded
+from pyecho.state.loaded import Loaded
 from pyecho.worth.estimate import LEAST_BINS, MOST_VALIDATIONS, Evidence, Floats
 
 # Attributes of a record that are saved by their names.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pyecho._core import CheckpointError, ConfigError
 from pyecho.items.spec import EchoInfo
-from pyecho.state.walk import Loaded
+from pyecho.state.loaded import Loaded
 from pyecho.worth.arrival import Arrival, arrival_of
 from pyecho.worth.estimate import LEAST_BINS, PRIOR, WIDEST, WorthEstimate, posterior
 from pyecho.worth.record import Record

@@ -15,7 +15,7 @@ import pyecho.torch
 X, Y = np.arange(12.0).reshape(4, 3), np.arange(4)
 
 
-class MapStyle(data.Dataset):
+class MapStyleSource(data.Dataset):
     """Any index is answered, so only its length ends it."""
 
     def __len__(self):
@@ -65,7 +65,7 @@ class Stream(data.IterableDataset):
         (lambda: range(4), 4),
         (lambda: dict.fromkeys(range(4)).keys(), 4),
         (lambda: torch.arange(4), 4),
-        (MapStyle, 4),
+        (MapStyleSource, 4),
         (lambda: OwnList(range(4)), 4),
         (lambda: data.DataLoader(range(4), batch_size=None), 4),
         (lambda: data.DataLoader(Stream(), batch_size=None), None),
@@ -83,7 +83,7 @@ def test_sources_of_any_kind_yield_their_items_and_tell_their_number(make, items
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("dataset", [MapStyle, Stream])
+@pytest.mark.parametrize("dataset", [MapStyleSource, Stream])
 @pytest.mark.parametrize("way", ["batches", "examples", "split"])
 def test_data_loaders_are_sources(workers, dataset, way):
     size = None if way == "examples" else 3
@@ -111,7 +111,7 @@ def test_torch_is_not_imported_for_sources_and_batches_of_arrays():
 
 
 def sampled(**arguments):
-    return data.DataLoader(MapStyle(), **arguments)
+    return data.DataLoader(MapStyleSource(), **arguments)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_epoch_is_told_once_to_all_that_ask_for_it():
     assert told == [
         (each, 3) for each in (source, source.sampler, source.batch_sampler, source.dataset)
     ]
-    sampler = data.DistributedSampler(MapStyle(), num_replicas=2, rank=0)
+    sampler = data.DistributedSampler(MapStyleSource(), num_replicas=2, rank=0)
     pyecho.EchoLoader(sampled(batch_sampler=data.BatchSampler(sampler, 2, False))).set_epoch(5)
     assert sampler.epoch == 5
 

@@ -130,7 +130,7 @@ class Told(Iterated):
         return iter(random.Random(self.epoch).sample(self.items, len(self.items)))
 
 
-class Drawn:
+class SamplerReader:
     """A sampler that draws from the global generator of torch, as users write them."""
 
     def __init__(self, items: int) -> None:
@@ -254,7 +254,7 @@ KINDS: dict[str, Kind] = {
     "loader of lists": Kind(lists, known=True, **CUT),
     "weighted loader": Kind(weighted, **ORDERED, **CUT),
     "drawing loader": Kind(
-        lambda items: DataLoader(Rows(items), batch_size=2, sampler=Drawn(items)),
+        lambda items: DataLoader(Rows(items), batch_size=2, sampler=SamplerReader(items)),
         survives=False,
         **ORDERED,
         **CUT,

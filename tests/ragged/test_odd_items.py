@@ -5,7 +5,7 @@ import pytest
 
 import pyecho
 from pyecho import EchoBuffer, EchoLoader, Field, ops
-from pyecho.state.walk import digest
+from pyecho.state.loaded import digest
 
 FIELD = Field((None, None), "uint8", max_bytes=10_000)
 

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 import pyecho
 import pyecho.torch
-from pyecho.state.walk import digest
+from pyecho.state.loaded import digest
 
 ITEMS = 53
 

@@ -17,7 +17,7 @@ import pyecho.torch
 ITEMS = 120
 
 
-class Drawn:
+class SamplerReader:
     """A sampler that draws from a global generator, as users write them."""
 
     def __init__(self, permutation):
@@ -49,16 +49,18 @@ def by_numpy(count):
 
 
 def over_sampler(permutation, **more):
-    return DataLoader(torch.arange(ITEMS), batch_size=5, sampler=Drawn(permutation), **more)
+    return DataLoader(torch.arange(ITEMS), batch_size=5, sampler=SamplerReader(permutation), **more)
 
 
 def over_batches(permutation, **more):
-    batches = BatchSampler(Drawn(permutation), 5, False)
+    batches = BatchSampler(SamplerReader(permutation), 5, False)
     return DataLoader(torch.arange(ITEMS), batch_sampler=batches, **more)
 
 
 def over_single(permutation, **more):
-    return DataLoader(torch.arange(ITEMS), batch_size=None, sampler=Drawn(permutation), **more)
+    return DataLoader(
+        torch.arange(ITEMS), batch_size=None, sampler=SamplerReader(permutation), **more
+    )
 
 
 class Buffered(IterableDataset):
@@ -79,7 +81,7 @@ class OwnWay(DataLoader):
 
 
 def over_own_way(permutation, **more):
-    return OwnWay(torch.arange(ITEMS), batch_size=5, sampler=Drawn(permutation), **more)
+    return OwnWay(torch.arange(ITEMS), batch_size=5, sampler=SamplerReader(permutation), **more)
 
 
 def seed_all(seed):

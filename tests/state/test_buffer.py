@@ -12,7 +12,7 @@ from resuming import columns, example
 from waiting import wait_until
 
 import pyecho
-from pyecho.state.walk import digest
+from pyecho.state.loaded import digest
 
 SPEC = pyecho.spec_of(example(0))
 

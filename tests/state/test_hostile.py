@@ -21,7 +21,7 @@ from resuming import Stateful
 from state_kinds import KINDS, is_small, kind_of
 
 import pyecho
-from pyecho.state.walk import digest
+from pyecho.state.loaded import digest
 
 pytestmark = [
     pytest.mark.slow,

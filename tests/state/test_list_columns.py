@@ -8,7 +8,7 @@ from drivers import GoesOn, Iterated
 from resuming import Consumer
 
 import pyecho
-from pyecho.state.walk import digest
+from pyecho.state.loaded import digest
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ from segments import segments_of
 from waiting import wait_until
 
 import pyecho
+from pyecho.state.loaded import digest
 from pyecho.state.position import Position
-from pyecho.state.walk import digest
 
 OPTIONS = {"factor": 2.5, "batch_size": 4, "shuffle_buffer": 6, "epochs": 20}
 

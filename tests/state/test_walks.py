@@ -7,7 +7,7 @@ import pytest
 from resuming import Stateful
 
 import pyecho
-from pyecho.state.walk import MOST_DEPTH, digest
+from pyecho.state.loaded import MOST_DEPTH, digest
 
 torch = pytest.importorskip("torch")
 

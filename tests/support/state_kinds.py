@@ -8,7 +8,7 @@ import numpy as np
 from resuming import Consumer, Stateful, example, loader_of, noisy
 
 import pyecho
-from pyecho.state.walk import digest
+from pyecho.state.loaded import digest
 
 TORCH = importlib.util.find_spec("torch") is not None
 

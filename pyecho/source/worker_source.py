@@ -11,15 +11,15 @@ from typing import Any
 from pyecho._core import ConfigError
 from pyecho.config import Config
 from pyecho.source.base import Pass, Source
-from pyecho.source.indexed import MapStyle
+from pyecho.source.indexed import MapStyleSource
 from pyecho.source.sniff import tell_epoch
-from pyecho.workers.passes import WorkedPass
+from pyecho.workers.passes import WorkerPass
 from pyecho.workers.pool import Pool, Worker
 from pyecho.workers.process import Job
 from pyecho.workers.start import ProcessWorker, ThreadWorker
 
 
-class Worked(MapStyle):
+class WorkerSource(MapStyleSource):
     """Reads by index in worker processes or threads, which serve all epochs."""
 
     def __init__(self, inner: Source, config: Config) -> None:
@@ -57,7 +57,7 @@ class Worked(MapStyle):
 
     def _open(self, at: int) -> Pass:
         indices = self._indices(at)
-        return Pass(WorkedPass(self._running(), indices, self.epoch, at, self._writing))
+        return Pass(WorkerPass(self._running(), indices, self.epoch, at, self._writing))
 
     def fill_slots(self, spec: Any, to_array: Callable[[Any], Any], together: int) -> None:
         """Have passes fill slots of a stage with items of this spec."""

@@ -21,7 +21,7 @@ class Begun(NamedTuple):
     call: Caller | None = None  # calls each step
 
 
-class Drawn:
+class SamplerReader:
     """Blocks of what a sampler yields, read one after the other; the last one may be asked again.
 
     An exception (Ctrl-C) may end a generator for good: then the sampler is read from its beginning.

@@ -1,4 +1,4 @@
-"""Reads items again that a state refers to, which Ctrl-C may not cut short and continue."""
+"""Reads the items again that a state refers to; after Ctrl-C it begins anew."""
 
 from __future__ import annotations
 

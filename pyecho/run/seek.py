@@ -8,8 +8,8 @@ from pyecho import _core
 from pyecho._core import CheckpointError
 from pyecho.config import Config
 from pyecho.fitted import Fitted, Wiring
-from pyecho.run.again import Wanted
 from pyecho.run.extent import may_have
+from pyecho.run.reread import Wanted
 from pyecho.source import Source
 from pyecho.state.position import Position, Snapshot
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
 
-class Loader:
+class BaseLoader:
     """Iterates a source, see `pyecho.EchoLoader`."""
 
     _adapter: ClassVar[Adapter] = NUMPY
@@ -48,7 +48,7 @@ class Loader:
         self._source = source_of(source, config)
         self._longest = agreed_length(config, self._source, group)
         self._run: Run = self._new_run()
-        if isinstance(source, Loader):
+        if isinstance(source, BaseLoader):
             if source._config.ranks > 1:
                 raise ConfigError(
                     "the inner loader has a group, whose ranks would talk in a thread of this one; "
@@ -208,7 +208,7 @@ class Loader:
     def close(self) -> None:
         """Finish this loader for good: its iterators and ``iter()`` then raise `Closed`."""
         self._run.close()
-        self._run.epochs.crew.join(EXIT_SECONDS)
+        self._run.epochs.thread_pool.join(EXIT_SECONDS)
         self._source.join(EXIT_SECONDS)
 
     def __enter__(self) -> Self:
