@@ -171,6 +171,8 @@ class BaseLoader:
 
         After the iteration was left (``break``), it is the position where it was left (after the
         last of ``len()`` batches: the next epoch), until the next ``iter()``, `set_epoch`, `close`.
+        After an exception of the source, `augment` or `collate_fn` reached the loop, it is the next
+        epoch: to go on in this one, load an earlier state.
 
         A source with a ``state_dict`` and ``load_state_dict``, or ``get_state`` and ``set_state``,
         of its own or of its iterators, goes on by them, a `torch.utils.data.DataLoader` over a

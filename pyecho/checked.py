@@ -63,8 +63,9 @@ def check_fields(record: Any) -> None:
                 raise ConfigError(f"{name} must be a function of {rule['call']}, got {value!r}")
         elif "known" in rule:
             if isinstance(value, np.bool_):
-                object.__setattr__(record, name, bool(value))
-            elif not isinstance(value, bool | str | None) or value not in rule["known"]:
+                value = bool(value)
+                object.__setattr__(record, name, value)
+            if not isinstance(value, bool | str | None) or value not in rule["known"]:
                 *others, last = map(repr, rule["known"])
                 raise ConfigError(f"{name} must be {', '.join(others)} or {last}, got {value!r}")
         elif rule and (value is not None or option.default is not None):

@@ -79,7 +79,8 @@ class EchoLoader(BaseLoader):
         Give each pass the next multiple of `batch_size` uses: all batches are full. Needs a length.
     collate_fn
         Example echoing: ``collate_fn(examples)`` makes a batch of a list of examples, on every use,
-        in the threads of `augment`; examples then travel by reference and may be anything.
+        in the threads of `augment` and with torch's random functions seeded as there; examples then
+        travel by reference and may be anything.
     fields
         ``{"image": pyecho.Field((None, None, 3), "uint8", max_bytes=4 << 20)}``, by names (keys
         joined by dots), or a `Field` for the one leaf with axes: its examples differ in size.

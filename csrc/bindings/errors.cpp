@@ -32,6 +32,13 @@ void raise(PyObject* type, const std::string& message) {
   throw py::error_already_set();
 }
 
+void raise_from(py::handle cause, PyObject* type, const std::string& message) {
+  PyErr_SetString(type, message.c_str());
+  const py::error_already_set error;
+  PyException_SetCause(error.value().ptr(), Py_NewRef(cause.ptr()));
+  throw py::error_already_set(error);
+}
+
 void set_caught() noexcept {
   try {
     throw;

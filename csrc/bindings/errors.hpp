@@ -25,6 +25,8 @@ struct ErrorTypes {
 
 // Sets a Python exception and throws pybind11::error_already_set.
 [[noreturn]] void raise(PyObject* type, const std::string& message);
+// Same, with this exception as its cause.
+[[noreturn]] void raise_from(pybind11::handle cause, PyObject* type, const std::string& message);
 
 // Throws pybind11::error_already_set if a function of CPython's has failed, with an exception set.
 inline void throw_if(bool failed) {

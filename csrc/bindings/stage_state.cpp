@@ -29,7 +29,7 @@ py::dict Stage::state(bool payload, bool with_held, const std::optional<std::arr
   }
   find_native_failure();
   if (!failure_.is_none()) {
-    raise(errors().echo_error,
+    raise_from(failure_, errors().echo_error,
           "the source has raised an exception that the consumer is about to get; no state can "
           "repeat that, so go on from an earlier one");
   }

@@ -111,6 +111,12 @@ def check_options(there: Device, config: Config) -> None:
             "ops work on the way from a pool in host memory to a batch, and with "
             "Device(echo=True) the pool is on the device; use Device(augment=), or echo=False"
         )
+    if config.fields is not None:
+        raise ConfigError(
+            "fields= is for examples that differ in size, and the pool on the device of "
+            "Device(echo=True) has examples of one; crop or pad them in the source, or pass "
+            "echo=False"
+        )
     for name in ("augment", "augment_example", "collate_fn"):
         if getattr(config, name) is not None:
             raise ConfigError(

@@ -34,7 +34,7 @@ class Node:
 
     is_list: ClassVar[bool] = False  # True for a list or tuple without names
     step_form: ClassVar[str] = "[{!r}]"  # how a path names a child, by its key: ['image'], .image
-    form: ClassVar[str] = "{name} with {names}"  # how messages show it
+    form: str = "{name} with {names}"  # how messages show it
     base: type[Any] | None = None
     """The type that items may be derived from; None: they are of the type of `like`."""
     context: Any = None
@@ -182,7 +182,10 @@ class NamedTupleNode(ListNode):
 
     def __init__(self, like: Any) -> None:
         super().__init__(like)
-        self.keys = getattr(like, "_fields", self.keys)
+        if hasattr(like, "_fields"):
+            self.keys = like._fields
+        else:  # an item of a source of namedtuples
+            self.form = ListNode.form
 
     def children_of(self, other: Node) -> list[Any] | None:
         """Return the elements, also of a tuple without names."""

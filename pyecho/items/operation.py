@@ -114,13 +114,13 @@ class Operation:
         """Return True for interpolation by ``"nearest"``, of this leaf if each has its own."""
         given = getattr(self, "interpolation", "bilinear")
         modes = (given,) if isinstance(given, str) else tuple(given)
-        mode = modes[0] if len(modes) == 1 else "".join(modes[leaf : leaf + 1])
+        mode: Any = modes[0] if len(modes) == 1 else dict(enumerate(modes)).get(leaf)
         if mode not in ("bilinear", "nearest"):
             raise ConfigError(
                 f"{type(self).__name__} needs interpolation 'bilinear' or 'nearest', or one of "
                 f"them for each leaf, got {given!r}"
             )
-        return mode == "nearest"
+        return bool(mode == "nearest")
 
 
 def _as_floats(value: Any) -> Any:

@@ -67,7 +67,7 @@ class Augmentation:
             ]
             batch = batch_of(examples, self._adapter) if collate_fn is None else examples
         if collate_fn is not None:
-            batch = collate_fn(batch)
+            batch = self._with_seeded_torch(partial(collate_fn, batch), 5, epoch, number)
         if augment is None:
             return batch
         return self._called(augment, "augment", batch, 0, epoch, number)

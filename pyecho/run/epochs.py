@@ -75,7 +75,7 @@ class Epochs:
     def anew(self) -> Epochs:
         """Return those of a forked process: threads and items stay in its parent."""
         found = Epochs(self.source, self.config, self._make_pipeline, self.wiring, self._group)
-        found.number, found.longest = self.number, self.longest
+        found.number, found.longest, found.saved = self.number, self.longest, self.saved
         found.thread_pool.is_closed = self.thread_pool.is_closed
         return found
 

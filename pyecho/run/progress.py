@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Any
 
 from pyecho._core import ConfigError
@@ -23,33 +22,30 @@ def require_tqdm() -> Any:
 
 
 class _UnderBar(Iterator[Any]):
-    """Passes items on, under a bar that closes after the last one, by an error, and with this.
+    """Passes items on, under a bar that changes between them: Ctrl-C in it costs no item.
 
-    An item is kept until the bar has shown it, so that none is lost to Ctrl-C.
+    The bar is closed after the last item, by an error, and with this object.
     """
 
     _bar: Any = None
 
-    def __init__(self, items: Iterator[Any]) -> None:
+    def __init__(self, items: Iterator[Any], *, keeps: bool) -> None:
         self._items = items
-        self._taken: list[Any] = []  # one item at most; taken and kept in one call
+        self._keeps = keeps  # the last item, for `_show`
+        self._passed: list[Any] = []  # that item, or None
 
     def __next__(self) -> Any:
-        taken = self._taken
         try:
-            if not taken:
-                taken.extend(islice(self._items, 1))
-            if taken:
-                self._show(taken[0])
+            self._show(self._passed)
+            self._passed = []
+            for item in self._items:
+                self._passed = [item if self._keeps else None]
+                return item
         except Exception:
             self._close_bar()
             raise
-        if not taken:
-            self._close_bar()
-            raise StopIteration
-        item = taken[0]
-        del taken[0]
-        return item
+        self._close_bar()
+        raise StopIteration
 
     def close(self) -> None:
         """Close the bar and the items."""
@@ -61,7 +57,8 @@ class _UnderBar(Iterator[Any]):
     def __del__(self) -> None:
         self._close_bar()
 
-    def _show(self, item: Any) -> None:
+    def _show(self, passed: list[Any]) -> None:
+        """Show that another item is wanted. `passed`: the last one, if there was one."""
         raise NotImplementedError
 
     def _close_bar(self) -> None:
@@ -75,15 +72,17 @@ class Filling(_UnderBar):
     def __init__(
         self, items: Iterator[Any], capacity: int, rows_of: Callable[[Any], int] | None
     ) -> None:
-        super().__init__(items)
+        super().__init__(items, keeps=rows_of is not None)
         self._rows_of = rows_of
-        bar = require_tqdm()
-        self._bar = bar(total=capacity, desc="filling", leave=False, disable=capacity < 2)
+        self._bar = require_tqdm()(
+            total=capacity, desc="filling", leave=False, disable=capacity < 2
+        )
 
-    def _show(self, item: Any) -> None:
+    def _show(self, passed: list[Any]) -> None:
         if not self._bar.disable:
-            self._bar.update(1 if self._rows_of is None else self._rows_of(item))
+            self._bar.update(1 if self._rows_of is None else sum(map(self._rows_of, passed)))
         if self._bar.n >= self._bar.total:
+            self._keeps = False
             self._bar.close()
 
 
@@ -93,12 +92,14 @@ class Shown(_UnderBar):
     def __init__(
         self, items: Iterator[Any], total: int | None, stats: Callable[[], EchoStats]
     ) -> None:
-        super().__init__(items)
+        super().__init__(items, keeps=False)
         self._total = total
         self._stats = stats
 
-    def _show(self, item: Any) -> None:
-        if self._bar is None:  # the pool is full
+    def _show(self, passed: list[Any]) -> None:
+        if not passed:
+            return
+        if self._bar is None:
             self._bar = require_tqdm()(total=self._total, desc="echoing", unit="batch")
         if self._bar.update():  # it has been drawn, which it is a few times a second
             self._bar.set_postfix_str(_summary(self._stats()), refresh=False)

@@ -39,6 +39,8 @@ def _order_of(epochs: Epochs) -> Any:
 
 
 def _state_now(epochs: Epochs, payload: bool) -> dict[str, Any]:
+    if epochs.flow is not None and epochs.flow.token is not None and epochs.flow.at_end:
+        epochs.finish(epochs.flow.token, completed=False)  # an exception has ended the iteration
     source, number, flow = epochs.source, epochs.number, epochs.flow
     holder = source.holder
     if flow is not None and flow.pipeline is not None:

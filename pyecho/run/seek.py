@@ -34,10 +34,6 @@ def located(source: Source, config: Config, saved: Snapshot, length: int | None)
     if at.items is None and at.passes is not None and length is not None:
         source.doubt("had no length that was right when the state was taken")
         length = None
-    if at.items is not None and length not in (None, at.items):
-        raise CheckpointError(
-            f"the source has {length} items, and had {at.items} when the state was taken"
-        )
     if at.uses is not None and not may_have(config, at.items or 0, at.uses):
         raise CheckpointError(
             f"the state tells of {at.uses} uses of {at.items} items in a pass, which cannot "

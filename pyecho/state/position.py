@@ -109,8 +109,13 @@ class Position:
     def of_length(self, length: int | None, config: Config) -> Position:
         """Return the position in a source of this length, whose passes are as long as that.
 
-        It tells of more input than the position needs; the plan is fed only what it needs.
+        It tells of more input than the position needs; the plan is fed only what it needs. Raises
+        `CheckpointError` if passes had another length.
         """
+        if self.items is not None and length not in (None, self.items):
+            raise CheckpointError(
+                f"the source has {length} items, and had {self.items} when the state was taken"
+            )
         if self.passes is not None:
             return self
         length = self.items if length is None else length

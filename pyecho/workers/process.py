@@ -12,7 +12,8 @@ import sys
 import time
 import traceback
 import weakref
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
@@ -26,6 +27,12 @@ from pyecho.items.nest import node_of
 
 READY = SLOTS = b""
 """The message of a worker that has begun; to a worker: a descriptor and `Slots` come next."""
+
+LARGE_BYTES = 1 << 16
+"""Arrays of this size follow a pickled item instead of being in it."""
+
+SIZES = b"B"  # no pickle begins so
+"""Begins a message with the sizes of the buffers that follow the next one."""
 
 ends: weakref.WeakSet[Any] = weakref.WeakSet()
 """The ends of channels that are this process's, and that no child may keep."""
@@ -147,7 +154,7 @@ def serve(channel: Connection, life: Connection, worker: int, job: Job) -> None:
         while True:
             message = channel.recv_bytes()
             if message != SLOTS:
-                channel.send_bytes(_sent(_reply(maker, message)))
+                send(channel, *_sent(_reply(maker, message)))
                 continue
             descriptor, message = reduction.recv_handle(channel), channel.recv_bytes()
             try:
@@ -165,12 +172,38 @@ def _reply(maker: Maker, message: bytes) -> Reply:
     return maker.make(part)
 
 
-def _sent(reply: Reply) -> Any:
-    """Return a reply pickled; where that fails, what comes before, and the error."""
+def send(channel: Connection, pickled: Any, buffers: Sequence[memoryview]) -> None:
+    """Send what `receive` returns. May be cut short, after which the channel is of no use."""
+    if buffers:
+        channel.send_bytes(SIZES + array("Q", [each.nbytes for each in buffers]).tobytes())
+    channel.send_bytes(pickled)
+    for buffer in buffers:  # as they are: a message would be copied
+        while buffer.nbytes:
+            buffer = buffer[os.write(channel.fileno(), buffer) :]
+
+
+def receive(channel: Connection, message: bytes) -> tuple[bytes, list[Any]]:
+    """Return a pickled reply and the buffers that belong to it; `message`: the first one."""
+    if not message.startswith(SIZES):
+        return message, []
+    buffers = [np.empty(size, np.uint8) for size in array("Q", message[len(SIZES) :])]
+    pickled = channel.recv_bytes()
+    for buffer in buffers:
+        view = buffer.data
+        while view.nbytes:
+            count = os.readv(channel.fileno(), [view])
+            if not count:
+                raise EOFError
+            view = view[count:]
+    return pickled, list(buffers)
+
+
+def _sent(reply: Reply) -> tuple[Any, list[memoryview]]:
+    """Return a reply pickled, and large arrays in it; where that fails, what comes before."""
     made, error = reply.made, reply.error
     try:
         if error is None and all(value is None for value in made):  # all of it is in slots
-            return pickle.dumps(reply, 5)
+            return pickle.dumps(reply, 5), []
         return dumps(reply._replace(error=None if error is None else _portable(error)))
     except BaseException as unsent:
         if not made:
@@ -208,11 +241,19 @@ def _tensor_of(array: Any, dtype: Any, shape: Any) -> Any:
     return torch.from_numpy(array).view(dtype).reshape(shape)
 
 
-def dumps(value: Any) -> Any:
-    """Return a pickled object. May raise anything."""
-    file = BytesIO()
-    _Pickler(file, protocol=5).dump(value)
-    return file.getbuffer()
+def dumps(value: Any) -> tuple[Any, list[memoryview]]:
+    """Return a pickled object, and the memory of large arrays in it. May raise anything."""
+    file, buffers = BytesIO(), list[memoryview]()
+
+    def is_small(buffer: pickle.PickleBuffer) -> bool:
+        memory = buffer.raw()
+        if memory.nbytes < LARGE_BYTES:
+            return True
+        buffers.append(memory)
+        return False
+
+    _Pickler(file, protocol=5, buffer_callback=is_small).dump(value)
+    return file.getbuffer(), buffers
 
 
 def _portable(error: BaseException) -> Any:

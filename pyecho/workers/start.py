@@ -31,6 +31,7 @@ from pyecho.workers.process import (
     Slots,
     close_ends,
     ends,
+    receive,
     serve,
 )
 
@@ -120,11 +121,12 @@ class ProcessWorker:
         if message == READY:
             self.began = True
             return None
+        pickled, buffers = receive(self._channel, message)
         task = self.tasks.popleft()
         if self._held and len(self._held) == len(self.tasks):
             self._send_held()
         try:
-            reply = pickle.loads(message)
+            reply = pickle.loads(pickled, buffers=buffers)
         except BaseException as unread:  # what can be pickled, but not unpickled
             task.fail(unread)
             return task

@@ -132,6 +132,14 @@ def test_a_device_that_is_not_there_is_refused_with_the_first_batch(one_device, 
             {"device": Device(0, echo=True), "batch_size": 2, "augment": max},
             r"use Device\(augment=\)",
         ),
+        (
+            {
+                "device": Device(0, echo=True),
+                "batch_size": 2,
+                "fields": pyecho.Field((None,), "uint8", 9),
+            },
+            "has examples of one",
+        ),
     ],
 )
 def test_arguments_that_do_not_fit(device, arguments, message):

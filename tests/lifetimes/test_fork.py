@@ -90,7 +90,17 @@ def test_childs_use_of_what_the_parent_has_begun_is_refused_and_the_parent_goes_
     run(f"{CHILD}{setup}        in_child(refused(lambda: {use}))\n        assert {holds}\n")
 
 
-@pytest.mark.parametrize("use", [USED, DROPPED], ids=["used", "dropped and closed"])
+LOADED = """
+        other = pyecho.EchoLoader(list(range(9)), 2, batch_size=4)
+        other.skip_first_batches(3)
+        def child():
+            assert sum(1 for _ in other) == 2
+        in_child(child)
+        assert sum(1 for _ in other) == 2
+"""
+
+
+@pytest.mark.parametrize("use", [USED, DROPPED, LOADED], ids=["used", "dropped", "loaded"])
 def test_child_may_begin_an_iteration_of_its_own_and_drop_what_it_inherits(use):
     run(f"{CHILD}{EXAMPLES}{BUFFER}{use}        assert {LEFT} == 49\n")
 

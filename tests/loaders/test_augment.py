@@ -304,3 +304,26 @@ def test_copies_of_generators_draw_numbers_of_their_own():
     """Or each worker would draw what the others draw."""
     emitted = list(loader_of(range(60), 1, augment=Compose().numbers, augment_workers=4))
     assert all(len(set(column)) == 60 for column in zip(*emitted, strict=True))
+
+
+def test_random_functions_of_torch_in_collate_fn_draw_the_same_numbers_again():
+    def numbers(seed):
+        torch.manual_seed(seed)
+        loader = pyecho.EchoLoader(range(9), 2, batch_size=2, collate_fn=lambda _: torch.rand(()))
+        return torch.stack(list(loader)).tolist()
+
+    assert numbers(1) == numbers(2)
+    assert len(set(numbers(1))) == 9
+
+
+def test_state_after_an_exception_reached_the_consumer_is_the_next_epoch():
+    def failing(batch, rng):
+        if batch == 3:
+            raise ValueError("mine")
+        return batch
+
+    loader = loader_of(range(9), 1, augment=failing, shuffle_buffer=0)
+    batches = iter(loader)
+    with pytest.raises(ValueError, match="mine"):
+        list(batches)
+    assert loader.state_dict()["epoch"] == 1

@@ -280,3 +280,8 @@ def test_spec_of_describes_an_example():
         "x": pyecho.Field((2, 3), "f4"),
         "y": [pyecho.Field((), kind) for kind in (int, float, bool, object, object)],
     }
+
+
+def test_bool_of_numpy_is_no_kind_of_worker():
+    with pytest.raises(pyecho.ConfigError, match="workers must be 'process' or 'thread', got True"):
+        pyecho.EchoLoader([1], workers=np.True_)

@@ -8,6 +8,7 @@ import traceback
 import numpy as np
 import pytest
 from drivers import Iterated, drivers, flat, levels, loader_of, repeated, waiting_drivers
+from waiting import wait_until
 
 import pyecho
 
@@ -185,3 +186,16 @@ def test_loader_that_its_own_source_ends_says_by_what(call, message, augment, th
     with pytest.raises(pyecho.Closed, match=message):
         for _ in loader:
             pass
+
+
+def test_state_before_an_error_reaches_the_consumer_has_it_as_its_cause():
+    def items():
+        yield from range(9)
+        raise OSError("the disk is gone")
+
+    loader = pyecho.EchoLoader(items(), 1, shuffle_buffer=4)
+    next(iter(loader))
+    wait_until(lambda: loader.stats().read == 9)
+    with pytest.raises(pyecho.EchoError, match="is about to get") as raised:
+        wait_until(lambda: loader.state_dict() is None)
+    assert str(raised.value.__cause__) == "the disk is gone"

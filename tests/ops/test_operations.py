@@ -219,6 +219,7 @@ def test_elements_that_are_no_numbers_can_be_moved():
         ([ops.Resize((2, 2, 2))], (8, 8, 8), "Resize"),
         ([ops.RandomResizedCrop(4, scale=(0.5, 0.2))], (8, 8), "RandomResizedCrop"),
         ([ops.Resize(4, interpolation="cubic")], (8, 8), "interpolation"),
+        ([ops.Resize(4, interpolation=[1, 2])], (8, 8), "interpolation"),
         ([ops.RandomCrop((0, 2))], (8, 8), "RandomCrop"),
         ([ops.Cutout((1, 2, 3))], (8, 8), "Cutout"),
     ],

@@ -79,8 +79,11 @@ def test_sources_unlike_that_of_the_state_are_refused_at_the_first_batch():
     consumer = Consumer(loader_of("list", 20, factor=2, batch_size=4))
     consumer.take(2)
     state, small = consumer.loader.state_dict(), consumer.loader.state_dict(payload=False)
-    with pytest.raises(pyecho.CheckpointError, match="has 19 items, and had 20"):
-        consumer.moved_to(loader_of("list", 19, factor=2, batch_size=4)).next()
+    for payload in (True, False):
+        other = loader_of("list", 19, factor=2, batch_size=4)
+        other.load_state_dict(state if payload else small)
+        with pytest.raises(pyecho.CheckpointError, match="has 19 items, and had 20"):
+            next(iter(other))
     fewer = pyecho.EchoLoader(map(example, range(9)), 2, batch_size=4, with_info=True)
     for each in (state, small):
         fewer = pyecho.EchoLoader(map(example, range(9)), 2, batch_size=4, with_info=True)

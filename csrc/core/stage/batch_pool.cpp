@@ -52,8 +52,13 @@ Batch* BatchPool::obtain() {
     batch->rows = batch->copied = batch->fresh = 0;
     batch->whole = false;
     batch->spent.clear();
-    std::ranges::for_each(batch->values, &Values::clear);
-    std::ranges::for_each(batch->padded, &Values::clear, &Padding::rows);
+    for (std::size_t i = 0; i < batch->values.size(); ++i) {
+      const SlotLayout::Leaf& leaf = layout_.leaves()[i];
+      batch->values[i].clear();
+      // With several free axes the rows of two items may be padded to much more than max_bytes counts.
+      const std::size_t elements = leaf.pad.empty() ? 0 : leaf.variable.max_bytes / leaf.variable.element_bytes;
+      batch->padded[i].rows.clear(times(times(elements, leaf.pad.size()), layout_.rows()));
+    }
     return batch;
   }
   if ((owned_.size() + 1) * block_bytes(layout_, max_bytes_ != kUnlimited) <= max_bytes_) {

@@ -78,9 +78,13 @@ class Values {
     }
     return shared_;
   }
-  // Forgets the elements. Keeps the memory, unless it was shared.
-  void clear() noexcept {
+  // Forgets the elements. Keeps the memory, unless it was shared, or is more than so many bytes.
+  void clear(std::size_t most_bytes = std::numeric_limits<std::size_t>::max()) noexcept {
     if (std::exchange(shared_, nullptr) != nullptr) {
+      room_bytes_ = 0;
+    }
+    if (room_bytes_ > most_bytes) {
+      data_ = nullptr;
       room_bytes_ = 0;
     }
     size_bytes_ = kept_bytes_ = 0;
@@ -99,8 +103,8 @@ class Values {
 };
 
 struct Padding {
-  Values rows;                        // without padding, once the batch is whole
-  std::vector<std::uint64_t> places;  // the largest extent on each axis
+  Values rows;                        // padded, once the batch is whole
+  std::vector<std::uint64_t> places;  // the shape of each
 };
 
 // One block: memory for a batch, and the use of each row.
@@ -108,7 +112,7 @@ struct Batch {
   HostMemory memory;
   Upload upload;
   std::vector<Values> values;   // by leaf, if any is ragged
-  std::vector<Padding> padded;  // likewise; of a padded one `values` has padded rows once the batch is whole
+  std::vector<Padding> padded;  // likewise
   std::vector<Use> uses;        // of the rows; sized for a whole batch once
   std::uint64_t number = 0;     // in the order of planning
   std::uint64_t epoch = 0;      // the number of its iteration, of which
@@ -254,8 +258,10 @@ class Lease {
   [[nodiscard]] const SlotLayout& layout() const noexcept { return pool_->layout(); }
 
   [[nodiscard]] const Batch& batch() const noexcept { return *batch_; }
-  // The elements of a ragged leaf.
-  [[nodiscard]] Values& values(std::size_t leaf) const noexcept { return batch_->values[leaf]; }
+  // The elements of a ragged leaf, one row after the other; of a padded one with its padding.
+  [[nodiscard]] Values& values(std::size_t leaf) const noexcept {
+    return layout().leaves()[leaf].pad.empty() ? batch_->values[leaf] : batch_->padded[leaf].rows;
+  }
   // The shape of each row of a padded leaf.
   [[nodiscard]] std::span<const std::uint64_t> places(std::size_t leaf) const noexcept {
     return batch_->padded[leaf].places;

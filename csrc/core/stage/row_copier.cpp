@@ -119,7 +119,7 @@ void RowCopier::pad(Batch& batch) const {
   for (std::size_t i = 0; i < batch.values.size(); ++i) {
     const SlotLayout::Leaf& leaf = layout_.leaves()[i];
     auto& [rows, places] = batch.padded[i];
-    if (leaf.pad.empty() || rows.size_bytes() > 0) {  // done before memory gave out for another one
+    if (leaf.pad.empty() || rows.size_bytes() > 0) {  // done, before memory gave out for another leaf
       continue;
     }
     const std::size_t axes = leaf.row_bytes / LeafFormat::kExtentBytes;
@@ -137,7 +137,6 @@ void RowCopier::pad(Batch& batch) const {
       from = padding.write(to, from, shapes.subspan(row, axes));
       to += padding.row_bytes();
     }
-    std::swap(batch.values[i], rows);
   }
 }
 
