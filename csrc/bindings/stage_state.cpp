@@ -30,8 +30,8 @@ py::dict Stage::state(bool payload, bool with_held, const std::optional<std::arr
   find_native_failure();
   if (!failure_.is_none()) {
     raise_from(failure_, errors().echo_error,
-          "the source has raised an exception that the consumer is about to get; no state can "
-          "repeat that, so go on from an earlier one");
+               "the source has raised an exception that the consumer is about to get; no state can "
+               "repeat that, so go on from an earlier one");
   }
   if (stopped()) {
     raise_for(Outcome::kClosed);

@@ -253,8 +253,8 @@ class Plan {
   std::vector<PassRun> passes_;  // that have ended since the first of bases_
   Segments segments_;
   bool has_joints_ = true;
-  bool forgets_ = false;     // forget() was called
-  bool draws_lost_ = false;  // an item of these was drawn
+  bool forgets_ = false;            // forget() was called
+  bool draws_lost_ = false;         // an item of these was drawn
   std::vector<Base> bases_;         // the oldest first
   std::uint64_t passes_ended_ = 0;  // since the run began
   std::uint64_t taken_ = 0;         // items of the run before those numbered here
