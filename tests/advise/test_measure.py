@@ -201,6 +201,10 @@ def test_source_that_ends_too_soon_says_so(items):
         pyecho.EchoLoader(Once(), 1).advise()
 
 
+def test_few_steps_are_enough_if_no_more_are_asked_for():
+    assert pyecho.EchoLoader(range(30), 2).advise(lambda batch: None, steps=1).steps == 1
+
+
 def test_generator_shorter_than_the_run_is_no_fast_source():
     """After its last item only the pool is left, which has the speed of memory."""
 

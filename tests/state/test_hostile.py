@@ -234,6 +234,14 @@ def test_damage_is_found_in_items_that_have_columns_of_their_own():
         loader.load_state_dict(state)
 
 
+def test_damage_is_found_in_columns_of_bytes():
+    loader = pyecho.EchoLoader(list(range(9)), 2, batch_size=2, shuffle_buffer=4)
+    state = copy.deepcopy(state_after_a_batch(loader))
+    state["unspent"]["columns"][0][0, 0] ^= 1
+    with pytest.raises(pyecho.CheckpointError, match="items of the state are damaged"):
+        loader.load_state_dict(state)
+
+
 @pytest.mark.parametrize("name", ["examples", "examples, small", "unique"])
 def test_numbers_and_texts_may_be_arrays_without_axes_as_in_an_npz_file(name):
     def filed(value):

@@ -175,7 +175,7 @@ def _free_run(given: Loader, steps: int, limit: float = threading.TIMEOUT_MAX) -
             stats = loader.stats()
         finally:
             timer.cancel()
-    _refuse_few(len(fresh))
+    _refuse_few(len(fresh), batches)
     source, rows, capacity = loader._source, loader._config.batch_size or 1, loader._config.capacity
     if source.one_shot and stats.read - stats.fresh < capacity - rows:
         raise EchoError(  # what came last were the items of the pool, at the speed of memory
@@ -197,7 +197,8 @@ def _full_run(given: Loader, step: Step | None, steps: int, upstream: float) -> 
     # The feeder rests until the uses that the pool began with are spent.
     in_pool = math.ceil(FACTORS[-1] * config.capacity / (config.batch_size or 1))
     warm_up = steps // 4 + min(in_pool, 2 * steps)
-    loader = _endless(given, warm_up + steps + 1, factor=FACTORS[-1])
+    batches = warm_up + steps + 1
+    loader = _endless(given, batches, factor=FACTORS[-1])
     with Trace() as recording, closing(loader):
         for batch in loader:
             received.append(time.perf_counter())
@@ -205,7 +206,7 @@ def _full_run(given: Loader, step: Step | None, steps: int, upstream: float) -> 
                 step(batch)
             del batch
             busy.append(time.perf_counter() - received[-1])
-    _refuse_few(len(busy))
+    _refuse_few(len(busy), batches)
     cycles = [after - before for before, after in pairwise(received)]
     names = ("augment", "gather", "upload")
     augment, gather, upload = (Spans.of(recording.found, name) for name in names)
@@ -254,8 +255,8 @@ def _endless(given: Loader, batches: int, **changes: Any) -> Loader:
     return given._variant(epochs=None, steps_per_epoch=batches, **changes)
 
 
-def _refuse_few(batches: int) -> None:
-    if batches < FEWEST:
+def _refuse_few(batches: int, asked: int) -> None:
+    if batches < min(FEWEST, asked):
         raise EchoError(
             f"the source ended after {batches} batches, and advise() needs at least {FEWEST}; pass "
             "a longer one, or one that can be iterated again"
