@@ -14,9 +14,9 @@ from pyecho.config import Config, Factor, Options, with_options
 from pyecho.fitted import Wiring
 from pyecho.items.spec import NUMPY, Adapter
 from pyecho.run.epochs import Epochs
-from pyecho.run.extent import Group, agreed_length
 from pyecho.run.host import host_pipeline
 from pyecho.run.pipeline import MakePipeline
+from pyecho.run.ranks import Group, agreed_length
 from pyecho.run.run import Run
 from pyecho.run.threads import EXIT_SECONDS
 from pyecho.source import source_of

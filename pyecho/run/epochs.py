@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from pyecho.config import Config
 from pyecho.fitted import Fitted, Wiring
 from pyecho.run.context import CallerContext
-from pyecho.run.extent import Extent, Group, pass_follows, settle
+from pyecho.run.extent import Extent, pass_follows
 from pyecho.run.flow import Flow, warn_of_source
 from pyecho.run.pipeline import MakePipeline, Pipeline
+from pyecho.run.ranks import Group, settle
 from pyecho.run.reading import Reading
 from pyecho.run.reread import cannot_go_back
 from pyecho.run.threads import ThreadPool
