@@ -64,7 +64,6 @@ def test_limit_is_found(limit, source_seconds, step_seconds, options):
     loader = pyecho.EchoLoader(Slow(), 2, batch_size=2, **options)
     advice = loader.advise(paused(step_seconds), steps=8)
     assert advice.limit == limit
-    assert limit == "source" or advice.times.upstream < 0.005
 
 
 def loader_with_info():
