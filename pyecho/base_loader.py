@@ -1,4 +1,4 @@
-"""What a loader does with its source: epochs, their lengths, and states."""
+"""Epochs, lengths and states of a loader, whatever its consumer."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class ObjectStage final : public Stage {
   // For threads that fill the queue in an order of their own: waits for room. Raises Closed, also if paused. Each
   // reservation must be consumed by one of the next four functions.
   Reservation reserve();
-  // `of`: the uses and fresh items that were made into this one, for counts_of_taken().
+  // `of`: uses and fresh items in this item, for counts_of_taken().
   void fill(Reservation place, pybind11::object item, Counts of) {
     give_up_nest(item.ptr());
     commit(place, {.object = std::move(item), .of = of});
@@ -65,7 +65,7 @@ class ObjectStage final : public Stage {
   void abort(Reservation place) { core_->abort(place); }
   // Ends an iteration here; `last`: no other one follows.
   void end_here(Reservation place, bool last);
-  // What all items that the consumer has taken were made of, as fill() was told.
+  // Uses and fresh items in everything that the consumer has taken, as passed to fill().
   [[nodiscard]] Counts counts_of_taken() const { return taken_; }
 
  protected:

@@ -1,4 +1,4 @@
-// Runs calls of any threads one after the other, and leaves those of finalizers to the thread that is at it (run.py).
+// Serializes calls of any threads; a finalizer leaves its call to the thread whose turn it is (pyecho/run/run.py).
 #include <deque>
 #include <exception>
 #include <memory>

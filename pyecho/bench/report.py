@@ -83,7 +83,7 @@ class Report:
 
     @property
     def rows(self) -> list[Row]:
-        """Those of all sections."""
+        """Rows of all sections."""
         return [row for rows in self.sections.values() for row in rows]
 
     def add(self, section: str, rows: Sequence[Row]) -> None:

@@ -38,7 +38,7 @@ class Node:
     base: type[Any] | None = None
     """The type that items may be derived from; None: they are of the type of `like`."""
     context: Any = None
-    """What it has beside its children, equal in all items."""
+    """Data beside the children, equal in all items."""
     parts: Sequence[Node | None]
     """The nodes of its children, None for a leaf; of a node in a `nest.Structure`."""
 

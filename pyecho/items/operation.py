@@ -37,7 +37,7 @@ class Plain(NamedTuple):
 
 
 class Form(NamedTuple):
-    """What the parameters of a class of operations are."""
+    """Roles of the parameters of a class of operations."""
 
     kind: int
     """An ops::Kind."""

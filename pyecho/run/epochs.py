@@ -328,8 +328,6 @@ class Epochs:
             self._stop()
             self._pass_on(flow, following=False)
 
-    # ------------------------------------------------------------ states
-
     def load(self, saved: SavedState) -> None:
         """Have the next epoch go on where a state was taken; an unfinished one ends."""
         self.thread_pool.check_open()

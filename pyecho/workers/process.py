@@ -1,4 +1,4 @@
-"""What a worker does, one item after the other; and the life of a worker process."""
+"""Makes items in a worker, one after the other; begins and ends a worker process."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Part(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What came of a part."""
+    """Items made for a part, or the error."""
 
     made: list[Any]  # the items; in slots, what of each does not fit there
     error: BaseException | None = None  # that came after these

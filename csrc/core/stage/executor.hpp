@@ -78,8 +78,8 @@ class Executor {
   // one. kEmpty: needed() more items are missing. kExhausted: a block is missing. kClosed: finished, stopped, or
   // halted. `awaited`: see Plan::draw().
   Outcome plan(Batch*& batch, bool awaited);
-  // Copies the rest of a batch that plan() returned, sends it to its device, if any, and frees each slot whose last use
-  // was copied, once. Throws std::bad_alloc; then the batch is not whole, and another call goes on.
+  // Copies the rest of a batch that plan() returned, pads its rows, sends it to its device, if any, and frees each slot
+  // whose last use was copied, once. Throws std::bad_alloc; then the batch is not whole, and another call goes on.
   void copy(Batch& batch, bool by_consumer = false);
   // Copies the rows of a batch that are planned and not yet copied. Returns false if there are none. Throws as copy().
   bool copy_planned(Batch& batch);
