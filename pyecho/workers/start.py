@@ -121,7 +121,11 @@ class ProcessWorker:
         if message == READY:
             self.began = True
             return None
-        pickled, buffers = receive(self._channel, message)
+        try:
+            pickled, buffers = receive(self._channel, message)
+        except BaseException:  # the next message would begin in the middle of this one
+            self.end()
+            raise
         task = self.tasks.popleft()
         if self._held and len(self._held) == len(self.tasks):
             self._send_held()

@@ -2,10 +2,13 @@
 
 import os
 
+import numpy as np
 import pytest
 from worked import Rows, plain
 
 import pyecho
+from pyecho.workers import start
+from pyecho.workers.process import receive
 
 FORMS = {"examples": {"batch_size": 8, "shuffle_buffer": 0}, "batch echoing": {"shuffle_buffer": 0}}
 forms = pytest.mark.parametrize("options", FORMS.values(), ids=FORMS)
@@ -114,3 +117,26 @@ def test_index_that_cannot_be_sent_is_an_error(options):
     indices = [*range(20), lambda: 0, 21]
     raised = until_error(options | {"source": Rows(), "sampler": indices})
     assert "pickle" in str(raised)
+
+
+def test_loader_that_has_no_memory_for_an_item_goes_on_in_the_next_epoch(monkeypatch):
+    class Large:
+        def __len__(self):
+            return 20
+
+        def __getitem__(self, index):
+            return np.full(100_000, index)
+
+    taken = iter(range(30))
+
+    def received(*message):
+        if next(taken) == 4:
+            raise MemoryError
+        return receive(*message)
+
+    monkeypatch.setattr(start, "receive", received)
+    loader = pyecho.EchoLoader(Large(), 1, num_workers=2, shuffle_buffer=0)
+    with pytest.raises(MemoryError):
+        list(loader)
+    monkeypatch.undo()
+    assert [int(item[0]) for item in loader] == list(range(20))
