@@ -257,7 +257,7 @@ def _close_all() -> None:
     global _exiting
     with _starting:
         _exiting = True
-    _core.begin_exit()
+    _core.begin_exit(_started_by_python())
     threading.excepthook = partial(_report, threading.excepthook)
     for reference in _to_close.copy():
         run = reference()
@@ -274,6 +274,17 @@ def _close_all() -> None:
         for thread in _alive.copy():
             if thread.ident in leaving_source.threads:
                 thread.join()
+
+
+def _started_by_python() -> list[int]:
+    this = threading.current_thread()
+    return [
+        thread.ident
+        for thread in threading.enumerate()
+        if thread.ident is not None
+        and thread is not this
+        and not isinstance(thread, threading._DummyThread)
+    ]
 
 
 def _close_rest() -> None:
