@@ -25,9 +25,9 @@ from sklearn.datasets import load_digits
 from torch.nn import functional
 
 import pyecho
+from pyecho._core import available_cores
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import turns
-from pyecho.config import available_cores
 
 BATCH, DECODE_SECONDS, MODES = 32, 2e-3, ("all cores", "40%, e = R", "alone")
 ORIGINALS, TRAINED, TESTED = 768, 200_000, 2000

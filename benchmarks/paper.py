@@ -21,10 +21,10 @@ from paper.network import calibrate, train_over
 from paper.training import BUFFERED_BATCHES, TUNING_SEED, Condition, Goal, Run, train, tune
 from paper.workloads import WORKLOADS, workload
 
+from pyecho._core import available_cores
 from pyecho.bench.report import Report
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Sample
-from pyecho.config import available_cores
 from pyecho.tools.arguments import positive_int, some_of
 
 

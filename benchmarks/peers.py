@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 from common import ROOT, finish, new_parser, new_report
 from peers.work import Work
 
+from pyecho._core import available_cores
 from pyecho.bench.report import Report
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Sample, interleaved
-from pyecho.config import available_cores
 from pyecho.tools.arguments import some_of
 
 FOLDER = ROOT / "build" / "peers"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 import math
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 import numpy as np
 
-from pyecho._core import ConfigError, uses_of_pass
+from pyecho._core import ConfigError, available_cores, uses_of_pass
 from pyecho.adaptive import Adaptive
 from pyecho.checked import (
     MAX_USES,
@@ -324,13 +323,6 @@ _REFUSED: tuple[tuple[Callable[[Config], object], str], ...] = (
 
 PLAN_NS, COPY_NS, HAND_OVER_NS = 30, 0.2, 50_000
 """Approximate cost of planning a row, copying a byte, and, at worst, waking another thread."""
-
-
-def available_cores() -> int:
-    """Return the number of processor cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def with_options(init: Init) -> Init:

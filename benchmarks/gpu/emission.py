@@ -15,10 +15,10 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 import pyecho.torch
 from gpu import setup
 from gpu.setup import Rows, Scale, seconds_of_batches
+from pyecho._core import available_cores
 from pyecho.bench.report import Report
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import interleaved
-from pyecho.config import available_cores
 
 FACTORS = {"host": (1, 2, 4, 8), "device": (1, 2, 4, 8, 64)}
 """With the last one link and host have next to nothing to do."""

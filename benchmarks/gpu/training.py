@@ -18,10 +18,10 @@ from torch.nn import functional
 import pyecho.torch
 from gpu.resnet import resnet50
 from gpu.setup import Scale, seconds
+from pyecho._core import available_cores
 from pyecho.bench.report import Report
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import Sample, turns
-from pyecho.config import available_cores
 
 CLASSES, SHAPE = 1000, (3, 224, 224)
 RESIDENT = "resident batch"

@@ -1,8 +1,10 @@
 // The extension module pyecho._core.
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include "bindings/numpy_api.hpp"
 #include "bindings/registration.hpp"
+#include "core/memory/machine.hpp"
 #include "core/plan/echo_factor.hpp"
 
 namespace py = pybind11;
@@ -87,6 +89,10 @@ PYBIND11_MODULE_EXEC(_core, module) {
                         "build_type"_a = PYECHO_BUILD_TYPE);
       },
       "How this extension was built.");
+  module.def("available_cores", &pyecho::machine_cores,
+             "Return how many cores this process may use, its control groups counted.");
+  module.def("memory_bytes", &pyecho::machine_bytes, "Return the memory it may have, swap included.");
+  module.def("memory_nodes", [] { return pyecho::memory_nodes(); }, "Return the numbers of the NUMA nodes it may use.");
 }
 
 }  // namespace

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 
+from pyecho._core import available_cores
 from pyecho.bench import _races
 from pyecho.bench.row import Row
 from pyecho.bench.sampling import interleaved
-from pyecho.config import Config, available_cores
+from pyecho.config import Config
 
 TINY_ROW_BYTES = 256
 LARGE_ROW_BYTES = 100_000

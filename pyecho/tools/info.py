@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 
 from pyecho import _core, cuda
-from pyecho.config import available_cores
 from pyecho.tools.arguments import add_output, columns, show
 
 SUMMARY = "show the build, and what this machine offers to it"
 DESCRIPTION = f"{SUMMARY.capitalize()}."
 EPILOG = ""
 
-_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
 _CPU_LIST = Path("/proc/cpuinfo")
 
 
@@ -50,8 +49,11 @@ def collect() -> dict[str, Any]:
         "torch": torch and torch.version,
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": found_in(_CPU_LIST, r"^model name\s*:\s*(.+)$"),
-        "cores": available_cores(),
-        "huge_pages": found_in(_HUGE_PAGES, r"\[(\w+)\]"),
+        "cores": _core.available_cores(),
+        "memory_bytes": _core.memory_bytes(),
+        "memory_nodes": _core.memory_nodes(),
+        "huge_pages": found_in(_HUGE_PAGES / "enabled", r"\[(\w+)\]"),
+        "shared_huge_pages": found_in(_HUGE_PAGES / "shmem_enabled", r"\[(\w+)\]"),
         "memlock_bytes": None if memlock == resource.RLIM_INFINITY else memlock,
     }
 
@@ -77,7 +79,10 @@ def as_text(facts: dict[str, Any]) -> str:
         "system": facts["system"],
         "CPU": facts["cpu"] or "unknown",
         "cores": f"{facts['cores']} usable",
+        "memory": f"{facts['memory_bytes'] / 2**30:,.1f} GiB usable",
+        "memory nodes": str(len(facts["memory_nodes"]) or "unknown"),
         "huge pages": facts["huge_pages"] or "unknown",
+        "of workers": facts["shared_huge_pages"] or "unknown",
         "memlock limit": "unlimited" if memlock is None else f"{memlock / 2**20:,.1f} MiB",
         "CUDA": f"not in use: {missing}" if missing else f"driver for CUDA {facts['cuda_driver']}",
     }

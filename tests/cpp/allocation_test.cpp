@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/memory/machine.hpp"
 #include "core/memory/stream_copy.hpp"
 #include "core/plan/rounds_pool.hpp"
 #include "core/plan/uniform_pool.hpp"
@@ -208,7 +209,7 @@ constexpr std::size_t kFixedBytes = 10'240;  // the objects that do not depend o
 TEST(Allocation, max_bytes_covers_everything_that_grows_with_the_configuration) {
   const std::vector<LeafFormat> leaves{1};
   static_cast<void>(worth_streaming(0, 0));  // reads files once, and
-  static_cast<void>(HostMemory::machine_bytes());
+  static_cast<void>(machine_bytes());
   for (EchoConfig config :
        {EchoConfig{.plan = {.capacity = 20'000, .factor = 29.5, .batch_size = 2}, .leaves = leaves},
         EchoConfig{.plan = {.capacity = 4000, .unique_in_batch = true, .batch_size = 3000}, .leaves = leaves},

@@ -2,20 +2,23 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#ifdef __linux__
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#endif
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
+#include <array>
+#include <cerrno>
 #include <limits>
 #include <memory>
 #include <new>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "core/memory/cgroup.hpp"
+#include "core/memory/machine.hpp"
 
 namespace pyecho {
 namespace {
@@ -94,60 +97,36 @@ TEST(HostMemory, more_than_there_is_throws) {
   EXPECT_THROW(HostMemory(std::numeric_limits<std::size_t>::max() / 2), std::bad_alloc);
 }
 
-// A folder of files that stand for those of the kernel.
-class Cgroups : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "/cgroups.XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    root_ = name;
+#ifdef __linux__
+// Returns the policy of the page at an address, and its nodes as bits.
+std::pair<int, unsigned long> policy_of(const std::byte* page) {
+  int mode = -1;
+  std::array<unsigned long, 16> nodes{};
+  EXPECT_EQ(syscall(SYS_get_mempolicy, &mode, nodes.data(), 1025UL, page, MPOL_F_ADDR), 0) << errno;
+  return {mode, nodes.front()};
+}
+
+TEST(HostMemory, lies_on_the_nodes_that_a_placement_names) {
+  const auto ours = policy_of(HostMemory(1, Placement()).data());
+  if (testing::Test::HasFailure()) {
+    GTEST_SKIP() << "the system does not tell of nodes";
   }
-  void TearDown() override { std::filesystem::remove_all(root_); }
-
-  void write(const std::string& path, const std::string& text) const {
-    const std::filesystem::path file = root_ + path;
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file) << text;
+  EXPECT_EQ(ours.first, MPOL_DEFAULT);
+  const std::vector<unsigned> nodes = memory_nodes();
+  const unsigned node = nodes.front();
+  for (const HostMemory& memory :
+       {HostMemory(1, Placement::preferred(node)), HostMemory(kHugePage, Placement::preferred(node)),
+        HostMemory::shared(1, Placement::preferred(node))}) {
+    EXPECT_EQ(policy_of(memory.data()), std::pair(int{MPOL_PREFERRED}, 1UL << node));
+    EXPECT_EQ(memory.data()[0], std::byte{0});
   }
-  [[nodiscard]] std::size_t limit() const { return cgroup_bytes(root_ + "/groups", root_); }
-
-  std::string root_;
-};
-
-constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
-
-TEST_F(Cgroups, the_least_limit_up_to_the_root_counts) {
-  write("/groups", "0::/a/b\n");
-  write("/a/b/memory.max", "max\n");
-  EXPECT_EQ(limit(), kNoLimit);
-  write("/a/memory.max", "4000\n");
-  EXPECT_EQ(limit(), 4000U);
-  write("/a/b/memory.max", "5000\n");
-  EXPECT_EQ(limit(), 4000U);
-  write("/a/b/memory.max", "300\n");
-  EXPECT_EQ(limit(), 300U);
+  EXPECT_EQ(policy_of(HostMemory(1, Placement::interleaved({&node, 1})).data()).first, MPOL_DEFAULT);
+  const std::array<unsigned, 2> two{node, 1000};  // the second is not there
+  const HostMemory turns(1, Placement::interleaved(two));
+  EXPECT_EQ(policy_of(turns.data()), std::pair(int{MPOL_INTERLEAVE}, 1UL << node));
+  EXPECT_EQ(HostMemory(1, Placement::preferred(1U << 20)).data()[0], std::byte{0});
 }
-
-TEST_F(Cgroups, of_the_first_version_count_as_well) {
-  write("/groups", "5:cpu,cpuacct:/x\n4:hugetlb,memory:/y\n0::/\n");
-  write("/memory/memory.limit_in_bytes", "9223372036854771712\n");
-  write("/memory/x/memory.limit_in_bytes", "1\n");
-  write("/memory/y/memory.limit_in_bytes", "700\n");
-  EXPECT_EQ(limit(), 700U);
-}
-
-TEST_F(Cgroups, what_a_container_does_not_see_is_passed_over) {
-  write("/groups", "0::/machine/container\n");
-  write("/memory.max", "800\n");
-  EXPECT_EQ(limit(), 800U);
-}
-
-TEST_F(Cgroups, what_cannot_be_read_is_no_limit) {
-  EXPECT_EQ(limit(), kNoLimit);
-  write("/groups", "nonsense\n0\n1:memory\n0::relative\n0::/../..\n");
-  write("/memory.max", "many\n");
-  EXPECT_EQ(limit(), kNoLimit);
-}
+#endif
 
 }  // namespace
 }  // namespace pyecho

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 
@@ -55,7 +56,16 @@ def test_python_m_pyecho_is_the_same(tmp_path):
     [("always [madvise] never\n", "madvise"), ("[always] madvise never\n", "always"), ("", None)],
 )
 def test_mode_of_huge_pages_is_the_one_in_brackets(monkeypatch, tmp_path, content, mode):
-    path = tmp_path / "enabled"
-    path.write_text(content)
-    monkeypatch.setattr(info, "_HUGE_PAGES", path)
-    assert info.collect()["huge_pages"] == mode
+    (tmp_path / "enabled").write_text(content)
+    (tmp_path / "shmem_enabled").write_text("always [never]\n")
+    monkeypatch.setattr(info, "_HUGE_PAGES", tmp_path)
+    facts = info.collect()
+    assert (facts["huge_pages"], facts["shared_huge_pages"]) == (mode, "never")
+
+
+def test_machine_is_what_this_process_may_have():
+    facts = info.collect()
+    text = info.as_text(facts | NO_CUDA)
+    assert 1 <= facts["cores"] <= os.cpu_count()
+    assert f"{facts['memory_bytes'] / 2**30:,.1f} GiB" in text
+    assert len(facts["memory_nodes"]) == len(set(facts["memory_nodes"]))

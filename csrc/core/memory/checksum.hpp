@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/memory/machine.hpp"
 #include "core/memory/parallel.hpp"
 #include "core/random.hpp"
 
@@ -67,7 +68,7 @@ template <class Part>
 std::uint64_t sum_in_parallel(std::size_t count, std::size_t item_bytes, const Part& part) {
   constexpr std::size_t kBytesPerThread = std::size_t{4} << 20;
   const std::size_t useful = count * item_bytes / kBytesPerThread + 1;
-  const auto threads = std::min<std::size_t>({useful, std::max(1U, std::thread::hardware_concurrency()), 8});
+  const auto threads = std::min<std::size_t>({useful, machine_cores(), 8});
   std::vector<std::uint64_t> sums(threads);
   in_parallel(threads, [&](std::size_t thread) {
     sums[thread] = part(count * thread / threads, count * (thread + 1) / threads);

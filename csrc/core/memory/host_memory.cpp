@@ -4,18 +4,13 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#ifdef __linux__
-#include <sys/sysinfo.h>
-#endif
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <new>
 #include <string>
-#include <thread>
 
-#include "core/memory/cgroup.hpp"
+#include "core/memory/machine.hpp"
 #include "core/memory/parallel.hpp"
 
 namespace pyecho {
@@ -71,7 +66,7 @@ int open_anonymous() noexcept {
 
 void touch_in_parallel(std::byte* data, std::size_t size_bytes) {
   const std::size_t useful = size_bytes / kTouchBytesPerThread + 1;
-  const std::size_t parts = std::clamp<std::size_t>(useful, 1, std::max(std::thread::hardware_concurrency(), 1U));
+  const std::size_t parts = std::min(useful, machine_cores());
   // Whole huge pages per part, so that no two threads fault on the same one.
   const std::size_t part_bytes = (size_bytes / parts / kHugePageBytes + 1) * kHugePageBytes;
   in_parallel((size_bytes + part_bytes - 1) / part_bytes, [=](std::size_t part) {
@@ -88,18 +83,6 @@ std::size_t HostMemory::rounded_bytes(std::size_t size_bytes) noexcept {
   return (size_bytes + page_bytes() - 1) / page_bytes() * page_bytes();
 }
 
-std::size_t HostMemory::machine_bytes() noexcept {
-#ifdef __linux__
-  struct sysinfo machine{};
-  if (sysinfo(&machine) == 0) {
-    static const std::size_t limit = cgroup_bytes();
-    const std::size_t swap = machine.totalswap * machine.mem_unit;
-    return std::min(machine.totalram * machine.mem_unit, limit) + swap;
-  }
-#endif
-  return std::numeric_limits<std::size_t>::max();
-}
-
 void ReleasePages::operator()(std::byte* data) noexcept {
   if (owner == nullptr) {
     munmap(data, size_bytes);
@@ -109,7 +92,7 @@ void ReleasePages::operator()(std::byte* data) noexcept {
   }
 }
 
-HostMemory::HostMemory(std::size_t size_bytes) {
+HostMemory::HostMemory(std::size_t size_bytes, const Placement& placement) {
   const std::size_t rounded = rounded_bytes(size_bytes);
   const bool huge = rounded >= kHugePageBytes;
   data_ = {huge ? map_aligned(rounded, kHugePageBytes) : map_pages(rounded), ReleasePages{.size_bytes = rounded}};
@@ -118,10 +101,11 @@ HostMemory::HostMemory(std::size_t size_bytes) {
     madvise(data(), rounded, MADV_HUGEPAGE);  // on failure the pages are small
   }
 #endif
+  placement.apply(data(), rounded);
   touch_in_parallel(data(), rounded);
 }
 
-HostMemory HostMemory::shared(std::size_t size_bytes) {
+HostMemory HostMemory::shared(std::size_t size_bytes, const Placement& placement) {
   const int descriptor = open_anonymous();
   if (descriptor < 0 || ftruncate(descriptor, static_cast<off_t>(rounded_bytes(size_bytes))) != 0) {
     close(descriptor);
@@ -133,7 +117,7 @@ HostMemory HostMemory::shared(std::size_t size_bytes) {
 #endif
   HostMemory memory;
   try {
-    memory = mapped(descriptor, size_bytes);
+    memory = mapped(descriptor, size_bytes, placement);
   } catch (...) {
     close(descriptor);
     throw;
@@ -142,7 +126,7 @@ HostMemory HostMemory::shared(std::size_t size_bytes) {
   return memory;
 }
 
-HostMemory HostMemory::mapped(int descriptor, std::size_t size_bytes) {
+HostMemory HostMemory::mapped(int descriptor, std::size_t size_bytes, const Placement& placement) {
   const std::size_t rounded = rounded_bytes(size_bytes);
   void* const pages = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (pages == MAP_FAILED) {
@@ -153,6 +137,7 @@ HostMemory HostMemory::mapped(int descriptor, std::size_t size_bytes) {
 #ifdef MADV_HUGEPAGE
   madvise(pages, rounded, MADV_HUGEPAGE);  // on failure the pages are small
 #endif
+  placement.apply(memory.data(), rounded);
 #ifdef MADV_POPULATE_WRITE
   if (madvise(pages, rounded, MADV_POPULATE_WRITE) == 0) {
     return memory;

@@ -5,6 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include "core/memory/placement.hpp"
+
 namespace pyecho {
 
 struct ReleasePages {
@@ -20,17 +22,17 @@ class HostMemory {
   HostMemory() noexcept = default;
   // Maps `size_bytes` (> 0, rounded up to whole pages) and touches every page, so that the hot path has no page faults.
   // Mappings of at least a huge page are aligned to one. Throws std::bad_alloc.
-  explicit HostMemory(std::size_t size_bytes);
+  explicit HostMemory(std::size_t size_bytes, const Placement& placement = {});
   // Memory that `owner` keeps alive.
   HostMemory(std::byte* data, std::size_t size_bytes, std::shared_ptr<void> owner) noexcept
       : data_(data, {.size_bytes = size_bytes, .owner = std::move(owner)}) {}
 
   // Maps memory that other processes can map, too: an anonymous file without a name, which only this user may open, and
   // which is gone with the last process that has it. Throws std::bad_alloc.
-  [[nodiscard]] static HostMemory shared(std::size_t size_bytes);
+  [[nodiscard]] static HostMemory shared(std::size_t size_bytes, const Placement& placement = {});
   // Maps the shared memory of another HostMemory, whose descriptor and size these are; the caller keeps the descriptor.
   // Throws std::bad_alloc.
-  [[nodiscard]] static HostMemory mapped(int descriptor, std::size_t size_bytes);
+  [[nodiscard]] static HostMemory mapped(int descriptor, std::size_t size_bytes, const Placement& placement = {});
   // Returns the descriptor of memory that shared() has made, else -1.
   [[nodiscard]] int descriptor() const noexcept { return data_ ? data_.get_deleter().descriptor : -1; }
 
@@ -38,8 +40,6 @@ class HostMemory {
   [[nodiscard]] std::size_t size_bytes() const noexcept { return data_ ? data_.get_deleter().size_bytes : 0; }
   [[nodiscard]] void* owner() const noexcept { return data_.get_deleter().owner.get(); }
 
-  // Returns the memory that this process may have, swap included: of the machine, or of its cgroup if that has less.
-  [[nodiscard]] static std::size_t machine_bytes() noexcept;
   // Returns the bytes that a mapping of `size_bytes` occupies.
   [[nodiscard]] static std::size_t rounded_bytes(std::size_t size_bytes) noexcept;
 

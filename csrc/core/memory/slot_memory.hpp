@@ -38,7 +38,8 @@ class SlotMemory {
   SlotMemory(const SlotLayout& layout, std::uint32_t slots, bool shared = false)
       : layout_(layout),
         slots_(slots),
-        records_(shared ? HostMemory::shared(slots * layout.slot_bytes()) : HostMemory(slots * layout.slot_bytes())) {}
+        records_(shared ? HostMemory::shared(slots * layout.slot_bytes(), Placement::for_slots())
+                        : HostMemory(slots * layout.slot_bytes(), Placement::for_slots())) {}
   ~SlotMemory() {
     for (std::uint32_t slot = 0; layout_.has_variable() && slot < slots_; ++slot) {
       each_leaf(slot, [](const VariableItem& item) { std::free(item.memory); });

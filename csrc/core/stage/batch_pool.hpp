@@ -217,8 +217,9 @@ class BatchPool {
   void take_returned() noexcept;
 
   ForkGuard fork_guard_;
-  SlotLayout layout_;      // constant
-  std::size_t max_bytes_;  // constant
+  SlotLayout layout_;                               // constant
+  Placement placement_ = Placement::for_batches();  // constant
+  std::size_t max_bytes_;                           // constant
   const std::shared_ptr<Uploads> uploads_;
   std::vector<std::unique_ptr<Batch>> owned_;  // filling side only
   Batch* free_ = nullptr;                      // filling side only: blocks taken off returned_

@@ -3,6 +3,8 @@
 #include <limits>
 #include <string>
 
+#include "core/memory/machine.hpp"
+
 namespace pyecho {
 namespace {
 
@@ -82,7 +84,7 @@ BufferSizes settled(EchoConfig config) {
     throw std::length_error("the slots and batches need max_bytes of " + std::to_string(least));
   }
   const BufferSizes asked = sizes_of(config);
-  if (asked.bytes() > HostMemory::machine_bytes() && !config.batch_memory) {
+  if (asked.bytes() > machine_bytes() && !config.batch_memory) {
     throw std::bad_alloc();  // now, rather than once every page of the machine has been touched
   }
   const std::size_t allowed = least + (config.max_bytes - least) / 2;

@@ -21,8 +21,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from pyecho._core import Closed, ConfigError, EchoError
-from pyecho.config import Config, available_cores
+from pyecho._core import Closed, ConfigError, EchoError, available_cores
+from pyecho.config import Config
 from pyecho.run.host import size_of
 from pyecho.run.trace import Event, Trace
 from pyecho.tools.advise.model import FACTORS, SLACK, Advice, Facts, Times
