@@ -13,6 +13,7 @@
 #include "bindings/errors.hpp"
 #include "bindings/registration.hpp"
 #include "core/ops/program.hpp"
+#include "core/ops/transform.hpp"
 #include "core/random.hpp"
 
 namespace py = pybind11;
@@ -48,18 +49,18 @@ py::array_t<std::uint8_t> run(const ops::Program& program, std::uint64_t key, co
   if (const std::string refusal = program.refusal(shape); !refusal.empty()) {
     raise(errors().spec_mismatch, refusal);
   }
-  const ops::ArrayType row{.element_bytes = program.output().element_bytes, .shape = program.output_shape(shape)};
-  py::array_t<std::uint8_t> made(static_cast<py::ssize_t>(row.size_bytes()));
+  ops::Transform transform(program, key, shape);
+  py::array_t<std::uint8_t> made(static_cast<py::ssize_t>(transform.row_bytes()));
   auto* const to = reinterpret_cast<std::byte*>(made.mutable_data());
   const auto* const from = static_cast<const std::byte*>(item.data());
   // Vectors of cache lines, so that it is aligned.
   struct alignas(64) Line {
     std::array<std::byte, 64> bytes;
   };
-  std::vector<Line> scratch(program.scratch_bytes(shape) / sizeof(Line) + 1);
+  std::vector<Line> scratch(transform.scratch_bytes() / sizeof(Line) + 1);
   {
     const py::gil_scoped_release release;
-    program.run(key, from, shape, to, scratch[0].bytes.data(), false);
+    transform.write(from, to, scratch[0].bytes.data(), false);
   }
   return made;
 }

@@ -58,23 +58,13 @@ class Program {
   [[nodiscard]] const ArrayType& output() const noexcept { return output_; }
 
   // Returns why an item of this shape cannot be transformed; "" if it can. Items with variable extents need it before
-  // run(); others have been checked.
+  // a Transform; others have been checked.
   [[nodiscard]] std::string refusal(std::span<const std::uint64_t> shape) const;
   // Returns the shape of the row of an item of this shape.
   [[nodiscard]] std::vector<std::uint64_t> output_shape(std::span<const std::uint64_t> shape) const;
 
-  // Returns the bytes of scratch memory that run() needs for items of this shape: some rows of the item in float32, and
-  // the weights, so at most a small multiple of the longest row.
-  [[nodiscard]] std::size_t scratch_bytes(std::span<const std::uint64_t> shape) const noexcept;
-  // Writes the row that the use `key` makes of an item. `item`, `row`: any alignment of an element; they do not overlap.
-  // `scratch`: scratch_bytes() of the shape, aligned to 64 bytes. Any number of threads, each with its own scratch.
-  // `stream`: long lines that are only copied, and normalised bytes, bypass the caches (stream_copy.hpp); the caller
-  // fences.
-  void run(std::uint64_t key, const std::byte* item, std::span<const std::uint64_t> shape, std::byte* row,
-           std::byte* scratch, bool stream) const noexcept;
-
  private:
-  class Run;
+  friend class Transform;
 
   ArrayType item_;
   std::vector<Operation> operations_;

@@ -18,6 +18,7 @@ class Values {
 
   // False if elements are only moved.
   [[nodiscard]] bool any() const noexcept { return normalize_ || cast_ || to_chw_; }
+  [[nodiscard]] bool to_chw() const noexcept { return to_chw_; }
   // True if an element's channel matters.
   [[nodiscard]] bool by_channel() const noexcept { return to_chw_ || channels_ > 1; }
   [[nodiscard]] std::size_t scratch_bytes(std::size_t channels) const noexcept;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/memory/pad_rows.hpp"
+#include "core/ops/transform.hpp"
 #include "core/random.hpp"
 #include "core/stage/copy_leaf.hpp"
 
@@ -77,38 +78,40 @@ void RowCopier::copy(Batch& batch, std::uint32_t first, std::uint32_t count) con
 void RowCopier::transform(Batch& batch, std::size_t index, std::uint32_t first, std::span<const Use> rows) const {
   const SlotLayout::Leaf& leaf = layout_.leaves()[index];
   const ops::Program* const program = programs_.empty() ? nullptr : programs_[index].get();
+  const std::size_t most_bytes = times(leaf.variable.max_bytes, layout_.rows());
   std::byte* region = batch.memory.data() + leaf.batch_offset + first * leaf.row_bytes;
   for (const Use& use : rows) {
     const std::byte* item = memory_.data(use.slot) + leaf.slot_offset;
+    std::size_t size_bytes = leaf.row_bytes;
     std::span<const std::uint64_t> shape;
-    std::size_t size_bytes = leaf.row_bytes;  // of the row's elements
     if (leaf.variable.axes > 0) {
       const VariableItem& variable = memory_.item(use.slot, leaf);
       item = variable.data;
-      shape = variable.shape(leaf);
       size_bytes = variable.size_bytes;
+      shape = variable.shape(leaf);
     } else {
       shape = program->item().shape;
     }
-    std::byte* to = region;
+    // Returns where the elements of the row go.
+    const auto place_of = [&](std::size_t row_bytes) {
+      return leaf.ragged ? batch.values[index].append(row_bytes, most_bytes) : region;
+    };
     if (item == nullptr) {  // the plan has diverged
       std::memset(region, 0, leaf.row_bytes);
-    } else if (leaf.ragged) {
-      if (program == nullptr) {
-        std::memcpy(region, shape.data(), leaf.row_bytes);
-      } else {
-        const std::vector<std::uint64_t> of_row = program->output_shape(shape);
-        size_bytes = ops::ArrayType{.element_bytes = program->output().element_bytes, .shape = of_row}.size_bytes();
-        std::memcpy(region, of_row.data(), leaf.row_bytes);
-      }
-      to = batch.values[index].append(size_bytes, times(leaf.variable.max_bytes, layout_.rows()));
-    }
-    if (item == nullptr || (leaf.ragged && size_bytes == 0)) {
-      // An empty row: nothing, and perhaps no memory.
     } else if (program == nullptr) {
-      std::memcpy(to, item, size_bytes);
+      if (leaf.ragged) {
+        std::memcpy(region, shape.data(), leaf.row_bytes);
+      }
+      if (size_bytes > 0) {  // else perhaps no memory
+        std::memcpy(place_of(size_bytes), item, size_bytes);
+      }
     } else {
-      program->run(key_of(batch, first), item, shape, to, scratch_of_thread(program->scratch_bytes(shape)), stream_);
+      ops::Transform transform(*program, key_of(batch, first), shape);
+      if (leaf.ragged) {
+        transform.write_shape(region);
+      }
+      std::byte* const row = place_of(transform.row_bytes());
+      transform.write(item, row, scratch_of_thread(transform.scratch_bytes()), stream_);
     }
     ++first;
     region += leaf.row_bytes;

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "core/ops/transform.hpp"
 #include "core/random.hpp"
 
 namespace pyecho::ops {
@@ -108,11 +109,16 @@ TEST(Program, random_operations_on_random_items_stay_within_their_memory) {
     const ArrayType& output = program.output();
     ASSERT_EQ(program.output_shape(type.shape), output.shape);
     const Bytes item(elements_of(type.shape) * type.element_bytes, std::byte{60});
-    const std::unique_ptr<std::byte, FreeAligned> scratch(
-        static_cast<std::byte*>(::operator new(program.scratch_bytes(type.shape), std::align_val_t{64})));
+    const std::unique_ptr<std::byte, FreeAligned> scratch(static_cast<std::byte*>(
+        ::operator new(Transform(program, 0, type.shape).scratch_bytes(), std::align_val_t{64})));
     const auto row_of = [&](std::byte before) {
+      Transform transform(program, seed, type.shape);
       Bytes row(elements_of(output.shape) * output.element_bytes, before);
-      program.run(seed, item.data(), type.shape, row.data(), scratch.get(), seed % 2 == 0);
+      EXPECT_EQ(transform.row_bytes(), row.size());
+      Shape shape(output.shape.size());
+      transform.write_shape(reinterpret_cast<std::byte*>(shape.data()));
+      EXPECT_EQ(shape, output.shape);
+      transform.write(item.data(), row.data(), scratch.get(), seed % 2 == 0);
       return row;
     };
     ASSERT_EQ(row_of(std::byte{0}), row_of(std::byte{255})) << "every byte is written";
