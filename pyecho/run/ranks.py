@@ -22,7 +22,7 @@ from pyecho.items.spec import is_tensor
 from pyecho.run.extent import Extent, check_steps, fits
 from pyecho.run.reading import Reading
 from pyecho.source import Source
-from pyecho.state.position import options_of
+from pyecho.state.position import OPTIONS, options_of
 from pyecho.warn import warn
 
 MOST_UNEVEN, MOST_UNEVEN_USES = 8, 2**24
@@ -47,7 +47,7 @@ class Message:
     """Tells the other ranks of this one, by numbers only."""
 
     kind: int
-    options: int
+    options: tuple[int, ...]  # a number for the value of each of OPTIONS
     epoch: int = 0
     iterations: int = 0
     batches: int = 0
@@ -74,7 +74,8 @@ def exchange(group: Group | None, message: Message) -> list[Message]:
     """
     if group is None:
         return [message]
-    values = list(astuple(message))
+    kind, options, *rest = astuple(message)
+    values = [kind, *options, *rest]
     found = group.gather(values)
     try:
         lists = [[operator.index(value) for value in each] for each in found]
@@ -85,11 +86,15 @@ def exchange(group: Group | None, message: Message) -> list[Message]:
             f"gather() of the group ({type(group).__name__}) must return {group.size} lists, one "
             f"for each rank, of {len(values)} integers, got {found!r:.200}"
         ) from error
-    messages = [Message(*each) for each in lists]
+    end = 1 + len(options)
+    messages = [Message(each[0], tuple(each[1:end]), *each[end:]) for each in lists]
     for rank, other in enumerate(messages):
         for name, text in _AGREED.items():
             ours, theirs = (getattr(each, name) for each in (messages[0], other))
             if ours != theirs:
+                if name == "options":
+                    pairs = zip(OPTIONS, ours, theirs, strict=True)
+                    ours = ", ".join(option for option, our, their in pairs if our != their)
                 raise ConfigError(f"the loaders of ranks 0 and {rank} {text.format(ours, theirs)}")
     return messages
 
@@ -97,8 +102,8 @@ def exchange(group: Group | None, message: Message) -> list[Message]:
 _AGREED = {
     "kind": "are at different points of the program, one where a loader is made and one where an "
     "epoch begins; make and iterate the loaders of all ranks in one order",
-    "options": "have other options; all that decide the output must be the same on every rank, the "
-    "seed included",
+    "options": "have other values of {}; all options that decide the output must be the same on "
+    "every rank, the seed included",
     "epoch": "begin the epochs {} and {}; call set_epoch() on every rank, and load a state on all "
     "of them or none",
     "iterations": "go on after {} and {} iterations; load the states of one moment on all ranks, "
@@ -130,7 +135,9 @@ def agreed_length(config: Config, source: Source, group: Group | None) -> int | 
     if not config.bounded:
         return None
     length = source.length()
-    message = Message(LOADER_MADE, _code_of(config), length=-1 if length is None else length)
+    message = Message(
+        LOADER_MADE, _codes_of(config, group), length=-1 if length is None else length
+    )
     messages = exchange(group, message)
     return None if config.steps_per_epoch else max(lengths_of(config, source, messages))
 
@@ -148,7 +155,7 @@ def settle(
     beginning = READY if first or source.native or not reading.saved.is_fresh else EMPTY
     message = Message(
         EPOCH_BEGINS,
-        _code_of(config),
+        _codes_of(config, group),
         epoch,
         *reading.saved.taken,
         length=-1 if length is None else length,
@@ -206,11 +213,14 @@ def settle(
     return Extent(mine, uses, longest)
 
 
-def _code_of(config: Config) -> int:
+def _codes_of(config: Config, group: Group | None) -> tuple[int, ...]:
+    if group is None:
+        return ()
     from pyecho.state.loaded import digest
 
     # Without a log to replay, which decides the output of one rank only.
-    return int(digest(options_of(config))[:15], 16)
+    options = options_of(config)
+    return tuple(int(digest({name: options.get(name)})[:15], 16) for name in OPTIONS)
 
 
 def _code_of_item(item: Any) -> int:

@@ -35,6 +35,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pyecho._core import ConfigError
 from pyecho.config import Config
 from pyecho.source.arrays import Arrays, columns_of, is_array
@@ -113,7 +115,7 @@ def _arrow(given: Any, of_ray: bool) -> type[Arrow]:
 def _check(given: Any) -> None:
     """Raise `ConfigError` if the source cannot be iterated or would yield something unexpected."""
     kind = type(given).__name__
-    if is_array(given) and given.ndim == 0:
+    if isinstance(given, np.generic) or (is_array(given) and given.ndim == 0):
         raise ConfigError("the source is an array of no axes; its first axis must count the items")
     if isinstance(given, str | bytes):
         raise ConfigError(

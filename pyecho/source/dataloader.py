@@ -245,6 +245,10 @@ class DataLoaderSource(Iterable):
 
         return Begun(partial(iter, sampler), SeededTorch(self._seed_of_draws).call)
 
+    def _has_draws(self) -> bool:
+        """Return True if a sampler draws from PyTorch's global generator as it is."""
+        return with_generator(self._sampler, None) is not self._sampler
+
     def _seed_of_draws(self) -> int:
         """Return the seed for what a sampler draws from the global generator, in this thread."""
         self._draws = True
@@ -270,7 +274,7 @@ class DataLoaderSource(Iterable):
     def order(self, following: int | None) -> dict[str, Any] | None:
         """Return what decides the order of passes."""
         given = generators_in(self._sampler)
-        is_drawn = with_generator(self._sampler, None) is not self._sampler or self._draws
+        is_drawn = self._has_draws() or self._draws
         is_drawn = is_drawn or not (following is None or self._is_known)
         begins = self._begins
         known = {**self._restored, **(self._tried or {})}
@@ -289,6 +293,14 @@ class DataLoaderSource(Iterable):
     def set_order(self, order: dict[str, Any] | None) -> None:
         """Have passes be in the order of a state."""
         known = order or {"base": None, "begins": [], "counted": True}
+        here = self._has_draws(), bool(generators_in(self._sampler))
+        there = known["base"] is not None, bool(known["begins"])
+        if self._is_known and here != there:
+            raise CheckpointError(
+                f"the state is of a DataLoader whose order {_WAYS[there]}, and the order of this "
+                f"one ({type(self._sampler).__name__}) {_WAYS[here]}; make the DataLoader with the "
+                "shuffle=, sampler= and generator= of the run that was saved"
+            )
         self._base = known["base"]
         self._by_index = self._by_index and known["counted"]
         self._begins = {
@@ -311,6 +323,14 @@ class DataLoaderSource(Iterable):
         """Copy the loader anew."""
         self.__dict__.update(state)
         self._copy_loader()
+
+
+_WAYS = {
+    (False, False): "is always the same",
+    (True, False): "is random",
+    (False, True): "comes from a generator=",
+    (True, True): "is random and comes from a generator=",
+}
 
 
 def _restore(generator: Any, state: Any) -> None:

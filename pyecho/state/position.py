@@ -213,10 +213,20 @@ class Snapshot:
         return not made and not self.held and not (self.unspent and len(self.unspent.numbers))
 
 
+_PLAIN = (
+    *("batch_size", "unbatch", "unique_in_batch", "drop_last", "pad_last"),
+    *("seed", "epochs", "steps_per_epoch", "shards"),
+)
+OPTIONS = (
+    *(*_PLAIN, "factor", "min_uses", "max_age", "fields", "ops"),
+    *("shuffle", "sampler", "shuffle_buffer"),
+)
+"""The names of all options that decide the output."""
+
+
 def options_of(config: Config) -> dict[str, Any]:
-    """Return the options that decide the output."""
-    names = "batch_size unbatch unique_in_batch drop_last pad_last seed epochs steps_per_epoch"
-    options = {name: getattr(config, name) for name in [*names.split(), "shards"]}
+    """Return the values of `OPTIONS`, as far as they are given."""
+    options = {name: getattr(config, name) for name in _PLAIN}
     adaptive = config.adaptive
     options |= {"factor": config.most_uses, "min_uses": adaptive.min if adaptive else 0}
     options |= {"max_age": adaptive.max_age if adaptive else None}

@@ -166,6 +166,7 @@ def test_epoch_is_told_once_to_all_that_ask_for_it():
         ({"x": 1}, "a dict, whose values must be columns.*pass .* a list of dicts"),
         ("abc", "a str, whose items would be its characters"),
         (np.array(3), "no axes; its first axis must count the items"),
+        (np.float32(3), "no axes; its first axis must count the items"),
         ((X, Y[:3]), r"lengths differ: \[4, 3\]; pass a list if"),
         (types.SimpleNamespace(columns=1, iterrows=1), r"to_numpy.*to_dict\('records'"),
         (types.SimpleNamespace(columns=1, iter_rows=1, to_dicts=1), r"\.to_dicts\(\)"),

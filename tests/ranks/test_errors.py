@@ -56,7 +56,7 @@ def test_options_that_differ_are_told_of_on_every_rank(option):
         options[option] += member.rank == 2
         list(loader_of(member, numbers_of(member.rank, 9), **options))
 
-    assert told_of(errors_of(3, rank_does), 2, "option")
+    assert told_of(errors_of(3, rank_does), 2, f"other values of {option};")
 
 
 def test_epochs_that_differ_are_told_of_on_every_rank():

@@ -111,3 +111,22 @@ def test_states_of_sources_are_not_mixed_up():
     again.load_state_dict(state)
     with pytest.raises(pyecho.EchoError, match="use state_dict\\(payload=True\\)"):
         again.state_dict(payload=False)
+
+
+def test_data_loader_with_another_way_to_shuffle_is_refused():
+    def loader_with(**options):
+        rows = torch.utils.data.DataLoader(torch.arange(40), batch_size=4, **options)
+        return pyecho.torch.EchoLoader(rows, 2)
+
+    ways = [{}, {"shuffle": True}, {"shuffle": True, "generator": torch.Generator()}]
+    for saved in ways:
+        for loaded in ways:
+            given, other = loader_with(**saved), loader_with(**loaded)
+            batches = iter(given)
+            next(batches)
+            other.load_state_dict(given.state_dict(payload=False))
+            if loaded is saved:
+                assert torch.equal(next(iter(other)), next(batches))
+            else:
+                with pytest.raises(pyecho.CheckpointError, match="of a DataLoader whose order"):
+                    next(iter(other))
