@@ -14,7 +14,8 @@
 
 Every use of an item draws its own part and is transformed while it is copied into the batch, in
 native threads and without the GIL: echoing before augmentation. Operations stand in this order:
-parts and sizes (`RandomCrop` to `Pad`, in any order), `Cutout`, `Normalize`, `Cast`, `ToCHW`. All
+`Window`, parts and sizes (`RandomCrop` to `Pad`, in any order), `Cutout`, `Normalize`, `Cast`,
+`ToCHW`. All
 are done in one pass over the item, so a list has at most one that resamples, one `Pad`, after it,
 and one `Cutout`; and with one that resamples, the axes behind rows and columns stay as they are.
 Axes are those of an item, without the batch's; channels are the last.
@@ -27,13 +28,14 @@ ranks of a ``shards=`` run. Leaves in one key of ``ops={("image", "mask"): [...]
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pyecho._core import ConfigError
+from pyecho.checked import checked_int
 from pyecho.items.operation import ELEMENTS, Extents, Form, Interpolation, Operation, Plain
 
 __all__ = [
@@ -47,11 +49,89 @@ __all__ = [
     "RandomResizedCrop",
     "Resize",
     "ToCHW",
+    "Window",
 ]
 
 
 def __dir__() -> list[str]:
     return __all__  # what completion shows
+
+
+@dataclass(frozen=True)
+class Window(Operation):
+    """The elements at some offsets from a random anchor: a clip, an observation and its actions.
+
+    ::
+
+        window = ops.Window({"image": [-1, 0], "action": range(50)})
+        loader = pyecho.EchoLoader(
+            chunks, 8, batch_size=64,
+            ops={("image", "action"): [window], "image": [ops.RandomResizedCrop(224)]},
+        )
+
+    Every use has one anchor for all leaves of its key, which have equal extents on the axis. The
+    uses of an item take its anchors in a random order, each once before any again; so a factor of
+    as many as there are anchors shows each window once an epoch. Offsets beyond the item repeat its
+    first or last element; to leave such windows out, bound the anchors. Only one, before all other
+    operations on the leaf; its axis is neither resampled nor that of channels.
+
+    Parameters
+    ----------
+    offsets
+        Whole numbers, also negative ones, in the order of the row: those of the one leaf, or a dict
+        of them by the names of all leaves of the key.
+    axis
+        Of the item.
+    anchors
+        The first and the last anchor; negative ones count from the end of the axis.
+    stride
+        From one anchor to the next.
+    """
+
+    offsets: Sequence[int] | Mapping[str, Sequence[int]]
+    axis: int = 0
+    anchors: tuple[int, int] = (0, -1)
+    stride: int = 1
+    _form = Form(0)
+
+    def __post_init__(self) -> None:
+        """Have offsets be tuples, by names in their order."""
+        given = self.offsets
+        if isinstance(given, Mapping):
+            own: Any = {
+                str(name): _whole("offsets", given[name]) for name in sorted(given, key=str)
+            }
+        else:
+            own = _whole("offsets", given)
+        object.__setattr__(self, "offsets", own)
+        object.__setattr__(self, "anchors", _whole("anchors", self.anchors))
+        object.__setattr__(self, "stride", *_whole("stride", [self.stride]))
+        if len(self.anchors) != 2:
+            raise ConfigError(
+                f"Window needs anchors as (first, last), got {self.anchors}; the default is (0, -1)"
+            )
+
+    def _plain(self, axes: int, names: tuple[str, ...], leaf: int) -> Plain:
+        offsets = self.offsets
+        if isinstance(offsets, Mapping):
+            if set(offsets) != set(names):
+                raise ConfigError(
+                    f"Window has offsets of {list(offsets)}, and its key of ops names "
+                    f"{list(names)}; let ops have them under a key of the same names"
+                )
+            offsets = offsets[names[leaf]]
+        elif len(names) > 1:
+            raise ConfigError(
+                f"Window needs offsets for each of {list(names)}, a dict by their names, got "
+                f"{offsets}"
+            )
+        numbers = [*self.anchors, self.stride, *offsets]
+        return Plain(self._form.kind, 0, self._axes(1, axes), (), numbers)
+
+
+def _whole(what: str, given: Any) -> tuple[int, ...]:
+    """Return whole numbers as Python's."""
+    return tuple(checked_int(f"an element of {what}", each, -(2**40), 2**40) for each in given)
 
 
 @dataclass(frozen=True)
@@ -68,14 +148,14 @@ class RandomCrop(Operation):
 
     shape: Extents
     axes: Extents | None = None
-    _form = Form(0, "shape")
+    _form = Form(1, "shape")
 
 
 @dataclass(frozen=True)
 class CenterCrop(RandomCrop):
     """The part of `shape` in the middle. Parameters as of `RandomCrop`."""
 
-    _form = Form(1, "shape")
+    _form = Form(2, "shape")
 
 
 @dataclass(frozen=True)
@@ -105,7 +185,7 @@ class RandomResizedCrop(Operation):
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     axes: Extents | None = None
     interpolation: Interpolation | tuple[Interpolation, ...] = "bilinear"
-    _form = Form(2, "size", is_square=True, of_images=True, counts=(("scale", 2), ("ratio", 2)))
+    _form = Form(3, "size", is_square=True, of_images=True, counts=(("scale", 2), ("ratio", 2)))
 
 
 @dataclass(frozen=True)
@@ -124,7 +204,7 @@ class Resize(Operation):
     size: Extents
     axes: Extents | None = None
     interpolation: Interpolation | tuple[Interpolation, ...] = "bilinear"
-    _form = Form(3, "size", of_images=True)
+    _form = Form(4, "size", of_images=True)
 
 
 @dataclass(frozen=True)
@@ -133,7 +213,7 @@ class RandomFlip(Operation):
 
     axis: int
     p: float = 0.5
-    _form = Form(4, counts=(("p", 1),))
+    _form = Form(5, counts=(("p", 1),))
 
 
 @dataclass(frozen=True)
@@ -153,7 +233,7 @@ class Pad(Operation):
     to: Extents
     value: float = 0
     axes: Extents | None = None
-    _form = Form(5, "to", counts=(("value", 1),))
+    _form = Form(6, "to", counts=(("value", 1),))
 
 
 @dataclass(frozen=True)
@@ -176,7 +256,7 @@ class Cutout(Operation):
     p: float = 1.0
     value: float = 0
     axes: Extents | None = None
-    _form = Form(6, "size", is_square=True, of_images=True, counts=(("p", 1), ("value", 1)))
+    _form = Form(7, "size", is_square=True, of_images=True, counts=(("p", 1), ("value", 1)))
 
 
 @dataclass(frozen=True)
@@ -189,16 +269,16 @@ class Normalize(Operation):
 
     mean: float | Sequence[float]
     std: float | Sequence[float]
-    _form = Form(7, counts=(("mean", 0), ("std", 0)))
+    _form = Form(8, counts=(("mean", 0), ("std", 0)))
 
-    def _plain(self, axes: int, leaf: int) -> Plain:
+    def _plain(self, axes: int, names: tuple[str, ...], leaf: int) -> Plain:
         mean, std = self._numbers("mean", 0), self._numbers("std", 0)
         if len(mean) != len(std) or min(std, default=1) < 0:
             raise ConfigError(
                 "Normalize needs a mean and a standard deviation above 0 for each channel, got "
                 f"{self.mean} and {self.std}"
             )
-        return super()._plain(axes, leaf)
+        return super()._plain(axes, names, leaf)
 
 
 @dataclass(frozen=True)
@@ -206,7 +286,7 @@ class Cast(Operation):
     """Elements of another type: what `numpy.dtype` knows by a number's name, or ``"bfloat16"``."""
 
     dtype: Any
-    _form = Form(8)
+    _form = Form(9)
 
     def __post_init__(self) -> None:
         """Have the dtype be its name."""
@@ -218,7 +298,7 @@ class Cast(Operation):
                 return
         object.__setattr__(self, "dtype", name)
 
-    def _plain(self, axes: int, leaf: int) -> Plain:
+    def _plain(self, axes: int, names: tuple[str, ...], leaf: int) -> Plain:
         if str(self.dtype) not in ELEMENTS:
             known = ", ".join(ELEMENTS)
             raise ConfigError(f"Cast needs one of {known}, got {self.dtype!r}")
@@ -232,4 +312,4 @@ class ToCHW(Operation):
     Items have at least three axes.
     """
 
-    _form = Form(9)
+    _form = Form(10)

@@ -44,11 +44,13 @@ std::shared_ptr<ops::Program> make_program(std::uint8_t element, std::size_t ele
                 [&] { return std::make_shared<ops::Program>(std::move(item), std::move(made)); });
 }
 
-py::array_t<std::uint8_t> run(const ops::Program& program, std::uint64_t key, const py::array& item) {
+py::array_t<std::uint8_t> run(const ops::Program& program, std::uint64_t use, const py::array& item,
+                              std::uint64_t item_key, std::uint64_t ordinal) {
   const std::vector<std::uint64_t> shape(item.shape(), item.shape() + item.ndim());
   if (const std::string refusal = program.refusal(shape); !refusal.empty()) {
     raise(errors().spec_mismatch, refusal);
   }
+  const ops::UseKey key{.use = use, .item = item_key, .ordinal = ordinal};
   ops::Transform transform(program, key, shape);
   py::array_t<std::uint8_t> made(static_cast<py::ssize_t>(transform.row_bytes()));
   auto* const to = reinterpret_cast<std::byte*>(made.mutable_data());
@@ -76,7 +78,7 @@ void register_ops(py::module_& module) {
           "Of a row.")
       .def_property_readonly(
           "shape", [](const ops::Program& program) { return program.output().shape; }, "Of a row.")
-      .def("run", &run, py::arg("key"), py::arg("item"),
+      .def("run", &run, py::arg("key"), py::arg("item"), py::arg("item_key") = 0, py::arg("ordinal") = 0,
            "Return the bytes of the row that the use `key` makes of an item, a C-contiguous array of the right dtype.");
   module.def(
       "key_of_use",
@@ -85,6 +87,13 @@ void register_ops(py::module_& module) {
       },
       py::arg("seed"), py::arg("epoch"), py::arg("stream"), py::arg("use"),
       "Return the number from which operations draw for the use of this number in its stream and epoch.");
+  module.def(
+      "key_of_item",
+      [](std::uint64_t seed, std::uint64_t pass, std::uint64_t stream, std::uint64_t item) {
+        return ops::key_of_item(seed_of_stream(seed, stream), pass, item);
+      },
+      py::arg("seed"), py::arg("pass_number"), py::arg("stream"), py::arg("item"),
+      "Return the number that orders the anchors of the item of this number in its stream and pass.");
 }
 
 }  // namespace pyecho::bindings

@@ -19,7 +19,7 @@ inline constexpr std::uint64_t kGoldenGamma = 0x9E3779B97F4A7C15U;
   return z ^ (z >> 31);
 }
 
-enum class Draws : std::uint8_t { kDraw = 1, kFactor = 2, kOps = 3, kOrder = 4, kSegment = 5 };
+enum class Draws : std::uint8_t { kDraw = 1, kFactor = 2, kOps = 3, kOrder = 4, kSegment = 5, kAnchors = 6 };
 
 // Returns the key from which a stream of numbers is derived.
 [[nodiscard]] constexpr std::uint64_t stream_key(std::uint64_t seed, std::uint64_t epoch, Draws stream) noexcept {

@@ -10,20 +10,21 @@ extern "C" {
 #endif
 
 /* Operations of a leaf's rows on their way into a batch: each use draws its own part of the example, and is transformed
- * while it is copied. In this order: those of geometry (CROP to PAD, in any order), CUTOUT, NORMALIZE, CAST, TO_CHW.
- * At most one resamples, before PAD; PAD and what follows stand once. docs/augmentation.md and
+ * while it is copied. In this order: WINDOW, those of geometry (CROP to PAD, in any order), CUTOUT, NORMALIZE, CAST, TO_CHW.
+ * At most one resamples, before PAD; WINDOW, PAD and what follows stand once. docs/augmentation.md and
  * csrc/core/ops/program.hpp say what they compute. */
 typedef enum pyecho_op_kind {
-  PYECHO_OP_RANDOM_CROP = 0,  /* a part of `sizes` at a random place */
-  PYECHO_OP_CENTER_CROP = 1,  /* the part of `sizes` in the middle */
-  PYECHO_OP_RESIZED_CROP = 2, /* a random part, resampled to `sizes`; numbers: area from, to, ratio from, to */
-  PYECHO_OP_RESIZE = 3,       /* resampled to `sizes`; one size: of the shorter of both axes */
-  PYECHO_OP_FLIP = 4,         /* numbers: probability; one axis */
-  PYECHO_OP_PAD = 5,          /* at least `sizes`; numbers: value */
-  PYECHO_OP_CUTOUT = 6,       /* numbers: probability, value */
-  PYECHO_OP_NORMALIZE = 7,    /* numbers: means, then standard deviations, of each channel or one each */
-  PYECHO_OP_CAST = 8,         /* to `element` */
-  PYECHO_OP_TO_CHW = 9,       /* the last of three or more axes comes first */
+  PYECHO_OP_WINDOW = 0, /* at one axis; numbers: first anchor, last one (negative: from the end), stride, offsets */
+  PYECHO_OP_RANDOM_CROP = 1,  /* a part of `sizes` at a random place */
+  PYECHO_OP_CENTER_CROP = 2,  /* the part of `sizes` in the middle */
+  PYECHO_OP_RESIZED_CROP = 3, /* a random part, resampled to `sizes`; numbers: area from, to, ratio from, to */
+  PYECHO_OP_RESIZE = 4,       /* resampled to `sizes`; one size: of the shorter of both axes */
+  PYECHO_OP_FLIP = 5,         /* numbers: probability; one axis */
+  PYECHO_OP_PAD = 6,          /* at least `sizes`; numbers: value */
+  PYECHO_OP_CUTOUT = 7,       /* numbers: probability, value */
+  PYECHO_OP_NORMALIZE = 8,    /* numbers: means, then standard deviations, of each channel or one each */
+  PYECHO_OP_CAST = 9,         /* to `element` */
+  PYECHO_OP_TO_CHW = 10,      /* the last of three or more axes comes first */
   PYECHO_OP_BITS = 0x7FFFFFFF
 } pyecho_op_kind;
 

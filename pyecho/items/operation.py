@@ -66,8 +66,11 @@ class Operation:
             alone = isinstance(value, tuple) and len(value) == 1
             object.__setattr__(self, parameter.name, value[0] if alone else value)
 
-    def _plain(self, axes: int, leaf: int) -> Plain:
-        """Return the operation for an item of so many axes, the leaf of this number in its key."""
+    def _plain(self, axes: int, names: tuple[str, ...], leaf: int) -> Plain:
+        """Return the operation for an item of so many axes, the leaf of this number in its key.
+
+        `names`: the leaves of the key.
+        """
         sizes = self._sizes()
         on = self._axes(len(sizes), axes)
         if self._form.is_square and len(sizes) == 1:

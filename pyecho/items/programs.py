@@ -19,7 +19,7 @@ Ops = Sequence[Operation] | Mapping[Any, Sequence[Operation]] | None
 VARIABLE = 2**64 - 1
 """Stands for an extent that differs from item to item: ops::kVariable."""
 
-RANDOM_CROP = 0
+WINDOW, RANDOM_CROP = 0, 1
 """An ops::Kind."""
 
 
@@ -57,13 +57,14 @@ def rows_with(ops: Ops, spec: Any, adapter: Adapter) -> tuple[list[Row | None], 
     leaves = list(map(_Leaf, structure.names(), fields))
     names = [leaf.name for leaf in leaves]
     draws = 0
-    for key, operations in by_leaf("ops", ops, fields, names).items():
-        indexes = indices_of("ops", key if isinstance(key, tuple) else (key,), names)
+    for given, operations in by_leaf("ops", ops, fields, names).items():
+        key = given if isinstance(given, tuple) else (given,)
+        indexes = indices_of("ops", key, names)
         sharing = [leaves[index] for index in indexes]
         for place, leaf in enumerate(sharing):
             axes = len(leaf.field.shape)
             for number, operation in enumerate(operations, draws):
-                leaf.operations.append(operation._plain(axes, place)._replace(draws=number))
+                leaf.operations.append(operation._plain(axes, key, place)._replace(draws=number))
         if len(sharing) > 1:
             _check_crops(sharing, len(operations))
         draws += len(operations)
@@ -118,7 +119,7 @@ def _check_crops(leaves: list[_Leaf], count: int) -> None:
         sizes = {}
         for leaf in leaves:
             operation = leaf.operations[-left]
-            if operation.kind == RANDOM_CROP:
+            if operation.kind in SHARED_PLACES:
                 shape = leaf.program(len(leaf.operations) - left).shape
                 sizes[leaf.name] = [shape[axis] for axis in operation.axes]
         if len(set(map(tuple, sizes.values()))) > 1:

@@ -16,13 +16,17 @@ namespace {
 // Indices and sizes in bytes are computed in 64 bits with a sign.
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;
 
+// Anchors and offsets, too.
+constexpr double kMaxOffset = 0x1p40;
+
 // Weights of rows and columns are counted in 32 bits.
 constexpr std::uint64_t kMaxResampled = std::uint64_t{1} << 31;
 
 // In the order of Kind: names, and how many numbers; kNormalize counts its own.
-constexpr std::array kNames{"RandomCrop", "CenterCrop", "RandomResizedCrop", "Resize", "RandomFlip",
-                            "Pad",        "Cutout",     "Normalize",         "Cast",   "ToCHW"};
-constexpr std::array<std::size_t, 10> kNumberCounts{0, 0, 4, 0, 1, 1, 2, 0, 0, 0};
+constexpr std::array kNames{"Window",    "RandomCrop", "CenterCrop", "RandomResizedCrop",
+                            "Resize",    "RandomFlip", "Pad",        "Cutout",
+                            "Normalize", "Cast",       "ToCHW"};
+constexpr std::array<std::size_t, 11> kNumberCounts{0, 0, 0, 4, 0, 1, 1, 2, 0, 0, 0};
 
 // Walks through the operations with the type between them.
 class Walk {
@@ -63,6 +67,7 @@ class Walk {
     need(std::max(kind, Kind::kPad) >= std::max(last_, Kind::kPad), "a place before ",
          kNames[static_cast<std::size_t>(last_)], ", got one after it");
     const std::uint32_t bit = 1U << static_cast<unsigned>(resamples(kind) ? Kind::kResize : kind);
+    need(kind != Kind::kWindow || seen_ == 0, "to be the first operation on its leaf");
     need((seen_ & bit) == 0 || (kind < Kind::kPad && !resamples(kind)),
          "to be the only one of its kind, got a second one: join them, or leave one to the pipeline before echoing");
     need(!resamples(kind) || (seen_ & 1U << static_cast<unsigned>(Kind::kPad)) == 0,
@@ -79,7 +84,8 @@ class Walk {
       used |= std::uint64_t{1} << axis;
     }
     touched_ |= used;
-    const bool sized = operation_->kind < Kind::kNormalize && operation_->kind != Kind::kFlip;
+    const bool sized =
+        operation_->kind > Kind::kWindow && operation_->kind < Kind::kNormalize && operation_->kind != Kind::kFlip;
     const bool shorter = operation_->kind == Kind::kResize && sizes.size() == 1;
     need(sizes.size() == (sized ? axes.size() : 0) || shorter, "a size for each of its axes, got ", sizes.size(),
          " for ", axes.size());
@@ -120,6 +126,9 @@ class Walk {
   void apply() {
     const auto& [axes, sizes] = std::tie(operation_->axes, operation_->sizes);
     switch (operation_->kind) {
+      case Kind::kWindow:
+        take_window();
+        break;
       case Kind::kCrop:
       case Kind::kCenterCrop:
         for (std::size_t i = 0; i < axes.size(); ++i) {
@@ -150,14 +159,32 @@ class Walk {
         break;
       case Kind::kToChw:
         need(type_.shape.size() >= 3, "rows, columns and channels, got ", type_.shape.size(), " axes");
+        need(!is_window_last(), "channels on the last axis, got a Window on it");
         std::ranges::rotate(type_.shape, type_.shape.end() - 1);
         break;
     }
   }
 
+  void take_window() {
+    const auto& [axes, numbers] = std::tie(operation_->axes, operation_->numbers);
+    need(axes.size() == 1, "one axis, got ", axes.size());
+    need(numbers.size() > 3, "two bounds of its anchors, their stride and offsets, got ", numbers.size(), " numbers");
+    for (const double number : numbers) {
+      need(std::abs(number) < kMaxOffset && number == std::trunc(number), "whole numbers below 2^40, got ", number);
+    }
+    need(numbers[2] >= 1, "a stride of at least 1, got ", numbers[2]);
+    std::uint64_t& extent = type_.shape[axes[0]];
+    need(extent == kVariable || Anchors(*operation_, static_cast<std::int64_t>(extent)).count > 0, "an anchor from ",
+         numbers[0], " to ", numbers[1], " on axis ", axes[0], ", which has ", extent);
+    extent = offsets_of(*operation_).size();
+    window_ = static_cast<int>(axes[0]);
+  }
+
   void resample() {
     const auto& [axes, sizes] = std::tie(operation_->axes, operation_->sizes);
     need(axes.size() == 2 && axes[1] == axes[0] + 1, "two axes side by side, rows first, got others");
+    need(window_ != static_cast<int>(axes[0]) && window_ != static_cast<int>(axes[1]),
+         "rows and columns without a Window, got one on axis ", window_);
     need(operation_->nearest || type_.element != Element::kOther, "numbers, or no interpolation, got other elements");
     std::uint64_t& rows = type_.shape[axes[0]];
     std::uint64_t& columns = type_.shape[axes[1]];
@@ -179,6 +206,7 @@ class Walk {
          numbers.size(), " numbers");
     const std::uint64_t last = type_.shape.empty() ? 1 : type_.shape.back();
     need(channels == 1 || last == channels || last == kVariable, channels, " channels on the last axis, got ", last);
+    need(channels == 1 || !is_window_last(), "channels on the last axis, got a Window on it");
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       need(std::isfinite(numbers[i]), "finite numbers, got ", numbers[i]);
       need(i < channels || numbers[i] != 0, "standard deviations other than 0, got 0");
@@ -192,12 +220,15 @@ class Walk {
     type_.element_bytes = size_of(element);
   }
 
+  [[nodiscard]] bool is_window_last() const { return window_ + 1 == static_cast<int>(type_.shape.size()); }
+
   ArrayType& type_;
   const Operation* operation_ = nullptr;
-  Kind last_ = Kind::kCrop;    // the highest so far
+  Kind last_ = Kind::kWindow;  // the highest so far
   std::uint32_t seen_ = 0;     // bit k: kind k, kResize also for kResizedCrop
   std::uint64_t touched_ = 0;  // bit i: axis i is not taken as it is
   int columns_ = -1;           // the second axis that is resampled
+  int window_ = -1;            // the axis of a kWindow
 };
 
 void check_bytes(const ArrayType& type) {

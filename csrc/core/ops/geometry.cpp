@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/plan/permutation.hpp"
 #include "core/random.hpp"
 
 namespace pyecho::ops {
@@ -70,7 +71,38 @@ void cut_out(Geometry& geometry, const Operation& operation, const Numbers& numb
   }
 }
 
+// Each use of an item has another anchor, as long as there are some: then they begin again, in another order.
+void take_window(Axis& axis, const Operation& operation, const UseKey& key) noexcept {
+  const std::int64_t extent = axis.window.extent;
+  const Anchors anchors(operation, extent);
+  const auto count = static_cast<std::uint64_t>(anchors.count);
+  const Permutation order(count, key.item + (operation.draws + 1ULL) * kGoldenGamma, key.ordinal / count);
+  axis.anchor = anchors.first + static_cast<std::int64_t>(order(key.ordinal % count)) * anchors.stride;
+  const std::span<const double> offsets = offsets_of(operation);
+  const auto size = static_cast<std::int64_t>(offsets.size());
+  const std::int64_t first = axis.anchor + static_cast<std::int64_t>(offsets.front());
+  const auto gap = [](double one, double next) { return next != one + 1; };
+  const bool side_by_side = std::ranges::adjacent_find(offsets, gap) == offsets.end();
+  if (side_by_side && first >= 0 && first + size <= extent) {
+    axis.window.crop(first, size);
+  } else {
+    axis.offsets = offsets.data();
+    axis.extent = extent;
+    axis.window = Window::all(size);
+  }
+}
+
 }  // namespace
+
+Anchors::Anchors(const Operation& window, std::int64_t extent) noexcept
+    : first(static_cast<std::int64_t>(window.numbers[0])), stride(static_cast<std::int64_t>(window.numbers[2])) {
+  auto last = static_cast<std::int64_t>(window.numbers[1]);
+  first += first < 0 ? extent : 0;
+  last += last < 0 ? extent : 0;
+  count = first < 0 || last >= extent || last < first ? 0 : (last - first) / stride + 1;
+}
+
+std::span<const double> offsets_of(const Operation& window) noexcept { return std::span(window.numbers).subspan(3); }
 
 void Window::crop(std::int64_t place, std::int64_t size) noexcept {
   first = at(place);
@@ -86,17 +118,21 @@ void Window::flip() noexcept {
 }
 
 Geometry geometry_of(std::span<const Operation> operations, std::span<const std::uint64_t> shape,
-                     std::uint64_t key) noexcept {
+                     const UseKey& key) noexcept {
   Geometry geometry;  // NOLINT(cppcoreguidelines-pro-type-member-init): most items have few axes
   geometry.cut = false;
-  std::array<Axis, kMaxAxes>& axes = geometry.axes;
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    const Window all = Window::all(static_cast<std::int64_t>(shape[i]));
-    axes[i] = {all, 0, all, 0, 0};
+  auto& axes = geometry.axes;
+  // One more than the item has, of one element, for a line behind a window of the last axis.
+  for (std::size_t i = 0; i <= shape.size(); ++i) {
+    const Window all = Window::all(i < shape.size() ? static_cast<std::int64_t>(shape[i]) : 1);
+    axes[i] = {all, 0, all, 0, 0, nullptr, 0, 0};
   }
   for (const Operation& operation : operations) {
-    const Numbers numbers(key, operation.draws);
+    const Numbers numbers(key.use, operation.draws);
     switch (operation.kind) {
+      case Kind::kWindow:
+        take_window(axes[operation.axes[0]], operation, key);
+        break;
       case Kind::kCrop:
       case Kind::kCenterCrop:
       case Kind::kPad:

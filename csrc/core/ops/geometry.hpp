@@ -2,6 +2,7 @@
 // random numbers, axis by axis.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -46,21 +47,54 @@ struct Window {
   void flip() noexcept;
 };
 
+// From what one use of an item draws.
+struct UseKey {
+  std::uint64_t use = 0;      // key_of_use()
+  std::uint64_t item = 0;     // key_of_item(): the same for all uses of an item
+  std::uint64_t ordinal = 0;  // which of them
+
+  bool operator==(const UseKey&) const = default;
+};
+
+// The anchors of a kWindow on an axis of `extent`.
+struct Anchors {
+  std::int64_t first;
+  std::int64_t count;  // 0: the axis is too short
+  std::int64_t stride;
+
+  Anchors(const Operation& window, std::int64_t extent) noexcept;
+};
+// Returns the offsets of a kWindow.
+[[nodiscard]] std::span<const double> offsets_of(const Operation& window) noexcept;
+
 struct Axis {
   Window source;           // what of the item is resampled
   std::int64_t resampled;  // to this size; 0: it is not
   Window window;           // outputs of what was resampled, of the item if it is not
   std::int64_t cut_begin;  // kCutout overwrites outputs from here
   std::int64_t cut_end;    // to here
+
+  // kWindow, unless its elements lie side by side: input at(i) of `window` is the element at this offset from `anchor`,
+  // or the first or last one of `extent`.
+  const double* offsets;  // null: as it is
+  std::int64_t anchor;
+  std::int64_t extent;
+
+  [[nodiscard]] std::int64_t at(std::int64_t i) const noexcept {
+    const std::int64_t place = window.at(i);
+    return offsets == nullptr
+               ? place
+               : std::clamp<std::int64_t>(anchor + static_cast<std::int64_t>(offsets[place]), 0, extent - 1);
+  }
 };
 
 struct Geometry {
-  std::array<Axis, kMaxAxes> axes;  // the first ones, as many as the item has
+  std::array<Axis, kMaxAxes + 1> axes;  // the first ones, as many as the item has, and one of one element
   bool cut;
 };
 
 // `operations` are of geometry, and passed checked_output().
 [[nodiscard]] Geometry geometry_of(std::span<const Operation> operations, std::span<const std::uint64_t> shape,
-                                   std::uint64_t key) noexcept;
+                                   const UseKey& key) noexcept;
 
 }  // namespace pyecho::ops

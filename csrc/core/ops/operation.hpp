@@ -1,7 +1,8 @@
 // Operations on an item on its way from the slot to the batch (pyecho.ops), as plain data. Program checks them.
 //
-// An item is a C-contiguous array. Operations stand in this order: those of geometry (kCrop to kPad, in any order),
-// kCutout, kNormalize, kCast, kToChw. At most one resamples, before kPad; kPad and what follows stand once.
+// An item is a C-contiguous array. Operations stand in this order: kWindow, those of geometry (kCrop to kPad, in any
+// order), kCutout, kNormalize, kCast, kToChw. At most one resamples, before kPad; kWindow, kPad and what follows stand
+// once.
 #pragma once
 
 #include <algorithm>
@@ -46,6 +47,8 @@ struct ArrayType {
 };
 
 enum class Kind : std::uint8_t {
+  kWindow,       // of one axis the elements at offsets from a random anchor; numbers, all whole: the first anchor, the
+                 // last one, both from the end if negative, the stride between anchors, then the offsets
   kCrop,         // a part of `sizes` at a random place
   kCenterCrop,   // the part of `sizes` in the middle; the first of two middles
   kResizedCrop,  // a random part, resampled to `sizes`; numbers: least and most of the area, least and most ratio w / h

@@ -3,7 +3,11 @@
 // change of the axes behind those resampled. Changes of the last axis before values that depend on the channel go pixel
 // by pixel, which is slow.
 //
-// Random numbers are a function of the key of the use and of Operation::draws only: number i of an operation is
+// A kWindow takes anchor order(ordinal mod n) of n, where ordinal is the number of the use among those of its item, and
+// order the Permutation of n (core/plan/permutation.hpp) with the seed key_of_item + (draws + 1) * kGoldenGamma and the
+// epoch ordinal / n. Elements at offsets beyond the item are its first or last one.
+//
+// Other random numbers are a function of the key of the use and of Operation::draws only: number i of an operation is
 // unit_at(mix64(key + (draws + 1) * kGoldenGamma), i), see core/random.hpp. With u0, u1, ... for these numbers:
 //
 //   kCrop         the part begins at floor(u_i * (extent - size + 1)) on the i-th of its axes
@@ -46,6 +50,12 @@ namespace pyecho::ops {
 [[nodiscard]] constexpr std::uint64_t key_of_use(std::uint64_t stream_seed, std::uint64_t epoch,
                                                  std::uint64_t use) noexcept {
   return mix64(stream_key(stream_seed, epoch, Draws::kOps) + (use + 1) * kGoldenGamma);
+}
+
+// Returns the key of an item: its number in its pass of its stream.
+[[nodiscard]] constexpr std::uint64_t key_of_item(std::uint64_t stream_seed, std::uint64_t pass,
+                                                  std::uint64_t item) noexcept {
+  return mix64(stream_key(stream_seed, pass, Draws::kAnchors) + (item + 1) * kGoldenGamma);
 }
 
 class Program {

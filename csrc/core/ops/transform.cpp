@@ -26,7 +26,7 @@ std::span<const std::uint64_t> with_axes(std::span<const std::uint64_t> shape) n
 }  // namespace
 
 // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): most items have few axes
-Transform::Transform(const Program& program, std::uint64_t key, std::span<const std::uint64_t> shape) noexcept
+Transform::Transform(const Program& program, const UseKey& key, std::span<const std::uint64_t> shape) noexcept
     : program_(program),
       shape_(with_axes(shape)),
       geometry_(geometry_of(std::span(program.operations_).first(program.geometry_), shape_, key)),
@@ -35,6 +35,10 @@ Transform::Transform(const Program& program, std::uint64_t key, std::span<const 
   if (any && !program.resamples_ && shape_.size() >= 2) {
     line_axis_ = std::max(line_axis_, shape_.size() - 2);
   }
+  if (axis(line_axis_).offsets != nullptr) {  // the elements of a line lie side by side
+    ++line_axis_;
+  }
+  strides_[shape_.size()] = static_cast<std::int64_t>(program.item_.element_bytes);
   auto stride = static_cast<std::int64_t>(program.item_.element_bytes);
   for (std::size_t i = shape_.size(); i-- > 0;) {
     strides_[i] = stride;
@@ -86,14 +90,14 @@ void Transform::visit(std::size_t i, const std::byte* from, std::size_t resample
     return;
   }
   const Window& window = axis(i).window;
-  if (moves_ && i + 1 == line_axis_ && !padding && window.inside()) {
+  if (moves_ && i + 1 == line_axis_ && !padding && window.inside() && axis(i).offsets == nullptr) {
     move_lines(from + window.first * strides_[i], window.step * strides_[i], window.extent);
     return;
   }
   const bool rows = resampler_ && i + 1 == line_axis_;
   for (std::int64_t index = 0; index < window.extent; ++index) {
     const bool outside = index < window.begin || index >= window.end;
-    visit(i + 1, outside || rows ? from : from + window.at(index) * strides_[i],
+    visit(i + 1, outside || rows ? from : from + axis(i).at(index) * strides_[i],
           static_cast<std::size_t>(index - window.begin), padding || outside,
           cut && index >= axis(i).cut_begin && index < axis(i).cut_end);
   }

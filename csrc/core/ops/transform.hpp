@@ -18,14 +18,14 @@ namespace pyecho::ops {
 class Transform {
  public:
   // The use `key` of an item of this shape, which Program::refusal() has passed. Both outlive this.
-  Transform(const Program& program, std::uint64_t key, std::span<const std::uint64_t> shape) noexcept;
+  Transform(const Program& program, const UseKey& key, std::span<const std::uint64_t> shape) noexcept;
 
   // Returns the bytes of the row.
   [[nodiscard]] std::size_t row_bytes() const noexcept { return elements_ * program_.output().element_bytes; }
   // Writes the row's extents, one of 64 bits for each axis, of any alignment.
   void write_shape(std::byte* to) const noexcept;
-  // Returns the bytes of scratch memory that write() needs, the same for all uses of items of this shape: some rows of
-  // the item in float32, and the weights, so at most a small multiple of the longest row.
+  // Returns the bytes of scratch memory that write() needs: some rows of the item in float32, and the weights, so at
+  // most a small multiple of the longest row.
   [[nodiscard]] std::size_t scratch_bytes() const noexcept;
   // Writes the row, once. `item`, `row`: any alignment of an element; they do not overlap. `scratch`: aligned to 64
   // bytes; each thread has its own. `stream`: long lines that are only copied, and normalised bytes, bypass the caches
@@ -48,9 +48,9 @@ class Transform {
   const std::span<const std::uint64_t> shape_;
   const Geometry geometry_;
   std::size_t line_axis_;
-  std::array<std::int64_t, kMaxAxes> strides_;  // of the item, in bytes
-  std::size_t elements_ = 1;                    // of the output
-  std::size_t block_ = 1;                       // elements of one index of the line
+  std::array<std::int64_t, kMaxAxes + 1> strides_;  // of the item, in bytes
+  std::size_t elements_ = 1;                        // of the output
+  std::size_t block_ = 1;                           // elements of one index of the line
   std::size_t block_bytes_ = 0;
   std::size_t line_elements_ = 0;
   std::size_t channels_ = 1;      // if they matter

@@ -106,7 +106,7 @@ void RowCopier::transform(Batch& batch, std::size_t index, std::uint32_t first, 
         std::memcpy(place_of(size_bytes), item, size_bytes);
       }
     } else {
-      ops::Transform transform(*program, key_of(batch, first), shape);
+      ops::Transform transform(*program, {.use = key_of(batch, first)}, shape);
       if (leaf.ragged) {
         transform.write_shape(region);
       }

@@ -110,9 +110,9 @@ TEST(Program, random_operations_on_random_items_stay_within_their_memory) {
     ASSERT_EQ(program.output_shape(type.shape), output.shape);
     const Bytes item(elements_of(type.shape) * type.element_bytes, std::byte{60});
     const std::unique_ptr<std::byte, FreeAligned> scratch(static_cast<std::byte*>(
-        ::operator new(Transform(program, 0, type.shape).scratch_bytes(), std::align_val_t{64})));
+        ::operator new(Transform(program, {}, type.shape).scratch_bytes(), std::align_val_t{64})));
     const auto row_of = [&](std::byte before) {
-      Transform transform(program, seed, type.shape);
+      Transform transform(program, {.use = seed}, type.shape);
       Bytes row(elements_of(output.shape) * output.element_bytes, before);
       EXPECT_EQ(transform.row_bytes(), row.size());
       Shape shape(output.shape.size());
