@@ -20,7 +20,7 @@ VARIABLE = 2**64 - 1
 """Stands for an extent that differs from item to item: ops::kVariable."""
 
 WINDOW, RANDOM_CROP = 0, 1
-"""An ops::Kind."""
+"""Each an ops::Kind."""
 
 
 class Row(NamedTuple):
@@ -119,13 +119,13 @@ def _check_crops(leaves: list[_Leaf], count: int) -> None:
         sizes = {}
         for leaf in leaves:
             operation = leaf.operations[-left]
-            if operation.kind in SHARED_PLACES:
+            if operation.kind in (WINDOW, RANDOM_CROP):
                 shape = leaf.program(len(leaf.operations) - left).shape
                 sizes[leaf.name] = [shape[axis] for axis in operation.axes]
         if len(set(map(tuple, sizes.values()))) > 1:
             raise ConfigError(
-                "RandomCrop needs leaves of the same size on its axes where they share its draws, "
-                f"got {sizes}; resize them to one size first, or give each a key of its own"
+                "RandomCrop and Window need leaves of the same size on their axes where they share "
+                f"a place, got {sizes}; resize them to one size first, or give each a key of its own"
             )
 
 
