@@ -11,7 +11,7 @@
 
 #include "bindings/errors.hpp"
 #include "bindings/ownership.hpp"
-#include "bindings/stage.hpp"
+#include "bindings/stages/stage.hpp"
 #include "core/stage/echo_queue.hpp"
 
 namespace pyecho::bindings {

@@ -1,12 +1,12 @@
-#include "bindings/stage.hpp"
+#include "bindings/stages/stage.hpp"
 
 #include <pybind11/stl.h>
 
 #include <algorithm>
 
 #include "bindings/errors.hpp"
-#include "bindings/feed.hpp"
 #include "bindings/registration.hpp"
+#include "bindings/stages/reader.hpp"
 
 namespace py = pybind11;
 using namespace py::literals;
@@ -28,13 +28,13 @@ py::object caught(const py::error_already_set& error) {
 
 void Stage::read(const py::object& passes, bool by_consumer, std::deque<py::object> first, std::size_t skipped_rows,
                  const py::object& at_empty) {
-  feed_ = std::make_shared<Feed>(passes, std::move(first), skipped_rows, at_empty, source_clock_);
+  feed_ = std::make_shared<Reader>(passes, std::move(first), skipped_rows, at_empty, source_clock_);
   by_consumer_ = by_consumer;
   has_failed_ = false;
 }
 
 // Holds the item that is next. Names it in a SpecMismatch.
-void Stage::hold_next(const Feed& feed) {
+void Stage::hold_next(const Reader& feed) {
   const py::object item = prepared(feed.item());
   try {
     hold(item);
@@ -49,10 +49,10 @@ void Stage::hold_next(const Feed& feed) {
 
 // Puts what is next: an item, a native pass, or the end of a pass. Returns an outcome of put_held(), or kEnd at the end
 // of the source, which closes the stage. `put`: rows of an item.
-Outcome Stage::put_next(Feed& feed, bool wait, std::size_t& put) {
+Outcome Stage::put_next(Reader& feed, bool wait, std::size_t& put) {
   Outcome outcome = Outcome::kEnd;
   switch (feed.next()) {
-    case Feed::Read::kItem: {
+    case Reader::Read::kItem: {
       if (!feed.is_held()) {
         hold_next(feed);
         feed.set_held();
@@ -64,10 +64,10 @@ Outcome Stage::put_next(Feed& feed, bool wait, std::size_t& put) {
       span.set_value(put);
       break;
     }
-    case Feed::Read::kNative:
+    case Reader::Read::kNative:
       feed.put(put_pass(feed.pass()));
       return Outcome::kOk;
-    case Feed::Read::kPassEnd: {
+    case Reader::Read::kPassEnd: {
       const auto mark = [this](Deadline deadline) {
         Reservation place{};
         const Outcome reserved = core().reserve(place, deadline);
@@ -82,7 +82,7 @@ Outcome Stage::put_next(Feed& feed, bool wait, std::size_t& put) {
       }
       break;
     }
-    case Feed::Read::kEnd:
+    case Reader::Read::kEnd:
       close();
   }
   if (outcome == Outcome::kOk) {
@@ -96,7 +96,7 @@ py::object Stage::prepared(const py::object& item) {
 }
 
 void Stage::feed() {
-  const std::shared_ptr<Feed> feed = feed_;
+  const std::shared_ptr<Reader> feed = feed_;
   try {
     std::size_t put = 0;
     Outcome outcome = Outcome::kOk;
@@ -112,7 +112,7 @@ void Stage::feed() {
 // Reads as many items as the consumer needs. An exception of the source is raised after everything read before it has
 // been emitted. KeyboardInterrupt is raised at once, because it may hit the consumer's thread anywhere.
 void Stage::pull(std::uint64_t missing) {
-  const std::shared_ptr<Feed> feed = feed_;
+  const std::shared_ptr<Reader> feed = feed_;
   if (!feed) {
     return;  // another thread stopped the stage while try_emit() had given up the GIL
   }
@@ -137,7 +137,7 @@ void Stage::pull(std::uint64_t missing) {
 void Stage::fail(py::object error) {
   error = checked_failure(error);
   has_failed_ = true;
-  const std::shared_ptr<Feed> dying = std::exchange(feed_, nullptr);
+  const std::shared_ptr<Reader> dying = std::exchange(feed_, nullptr);
   if (failure_.is_none() && !stopped()) {  // after stop() nothing would release it
     failure_ = std::move(error);
   }
@@ -240,7 +240,7 @@ int Stage::traverse(visitproc visit, void* arg) const {
   return feed_ ? feed_->traverse(visit, arg) : 0;
 }
 
-void Stage::leave_source() { const std::shared_ptr<Feed> dying = std::exchange(feed_, nullptr); }
+void Stage::leave_source() { const std::shared_ptr<Reader> dying = std::exchange(feed_, nullptr); }
 
 void Stage::drop_items() { failure_ = py::none(); }
 

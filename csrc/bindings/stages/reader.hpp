@@ -22,11 +22,11 @@ inline constexpr const char* kFeed = "__pyecho_feed__";
 inline constexpr const char* kFill = "__pyecho_fill__";
 
 // Needs the GIL. One thread at a time.
-class Feed {
+class Reader {
  public:
   // See Stage::read(). `clock` outlives the feed.
-  Feed(pybind11::object passes, std::deque<pybind11::object> first, std::size_t row, pybind11::object at_empty,
-       SourceClock& clock)
+  Reader(pybind11::object passes, std::deque<pybind11::object> first, std::size_t row, pybind11::object at_empty,
+         SourceClock& clock)
       : passes_(std::move(passes)), read_(std::move(first)), row_(row), at_empty_(std::move(at_empty)), clock_(clock) {
     clock_.begin();
   }

@@ -5,8 +5,8 @@
 #include <array>
 
 #include "bindings/errors.hpp"
-#include "bindings/feed.hpp"
-#include "bindings/stage.hpp"
+#include "bindings/stages/reader.hpp"
+#include "bindings/stages/stage.hpp"
 
 namespace py = pybind11;
 using namespace py::literals;

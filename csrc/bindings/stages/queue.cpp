@@ -1,4 +1,4 @@
-#include "bindings/object_stage.hpp"
+#include "bindings/stages/queue.hpp"
 
 #include <pybind11/stl.h>
 

@@ -6,7 +6,7 @@
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/registration.hpp"
-#include "bindings/stage.hpp"
+#include "bindings/stages/stage.hpp"
 
 namespace py = pybind11;
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "bindings/errors.hpp"
-#include "bindings/example_stage.hpp"
-#include "bindings/feed.hpp"
 #include "bindings/gil.hpp"
+#include "bindings/stages/buffer.hpp"
+#include "bindings/stages/reader.hpp"
 #include "capi/buffer.hpp"
 
 namespace py = pybind11;

@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/item_view.hpp"
-#include "bindings/reference_table.hpp"
-#include "bindings/stage.hpp"
-#include "bindings/structure.hpp"
+#include "bindings/items/item_view.hpp"
+#include "bindings/items/reference_table.hpp"
+#include "bindings/items/structure.hpp"
+#include "bindings/stages/stage.hpp"
 #include "core/stage/batch_pool.hpp"
 #include "core/stage/echo_buffer.hpp"
 
@@ -114,6 +114,8 @@ class ExampleStage final : public Stage {
  private:
   Outcome put_rows(const ItemView& view, std::size_t& row, Deadline deadline, bool wait);
   void fill(const ItemView& view, std::size_t row, std::span<const Reservation> reservations);
+  // Returns an item that fits the slots. Raises SpecMismatch.
+  [[nodiscard]] ItemViews::View checked_view(pybind11::handle item, bool batched);
   // Returns the buffer of the capsule, null if there is none.
   [[nodiscard]] capi::Buffer* native_handle() const;
   // Raises EchoError if a producer is inside, or a slot is reserved.
@@ -121,6 +123,12 @@ class ExampleStage final : public Stage {
   // Has the capsule refer to a new core.
   void follow_core();
   void set_references(std::uint32_t slot, pybind11::tuple references);
+  // Undoes it, for a slot that is not committed.
+  void drop_references(std::uint32_t slot);
+  // Returns where a slot has the number of its entry.
+  [[nodiscard]] std::byte* entry_of(std::uint32_t slot) const noexcept {
+    return core_->slot_data(slot) + core_->layout().leaves().back().slot_offset;
+  }
   void add_payload(pybind11::dict& state, const std::vector<Unspent>& items) const;
   pybind11::object make_batch(const Lease& lease, pybind11::handle owner);
   [[nodiscard]] pybind11::object sent_batch(const Lease& lease) const;
@@ -141,6 +149,7 @@ class ExampleStage final : public Stage {
   [[noreturn]] void raise_exhausted() const;
 
   const Structure structure_;
+  ItemViews views_{structure_};
   const std::vector<LeafSpec> row_leaves_;  // of a batch
   const pybind11::object to_array_;
   const pybind11::object from_array_;
@@ -152,7 +161,7 @@ class ExampleStage final : public Stage {
   EchoConfig config_;
   ReferenceTable references_;
   std::shared_ptr<EchoBuffer> core_;
-  std::shared_ptr<ItemView> held_;           // see hold(); shared, because another thread may stop the stage meanwhile
+  ItemViews::View held_;                     // see hold()
   std::shared_ptr<NativeFeed> native_feed_;  // null unless a native source is feeding; shared with put_pass()
   Lease acquired_;                           // consumer only: acquired by wait() for try_emit()
   pybind11::object next_capsule_;            // for the lease of the next batch, or null
@@ -172,7 +181,7 @@ class ExampleStage final : public Stage {
 [[nodiscard]] Lease& lease_of(const pybind11::object& capsule) noexcept;
 
 // Reserves a slot, to be filled in place by Python (reservation.cpp).
-pybind11::object make_reservation(const pybind11::object& self, std::optional<double> timeout_s,
+pybind11::object make_reservation(std::shared_ptr<ExampleStage> buffer, std::optional<double> timeout_s,
                                   const pybind11::dict& shapes);
 
 }  // namespace pyecho::bindings

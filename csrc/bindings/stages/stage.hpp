@@ -24,7 +24,7 @@
 
 namespace pyecho::bindings {
 
-class Feed;
+class Reader;
 
 // All members need the GIL and the stage's Section (section.hpp); waits, long copies and calls into Python release
 // both.
@@ -200,7 +200,7 @@ class Stage {
   }
   // Returns what is put for an item of the source, see set_prepare().
   pybind11::object prepared(const pybind11::object& item);
-  void hold_next(const Feed& feed);
+  void hold_next(const Reader& feed);
   [[nodiscard]] bool read_by_consumer() const noexcept { return by_consumer_; }
   [[nodiscard]] bool paused() const noexcept { return paused_.load_relaxed(); }
   // Counts a batch that was taken and is not delivered.
@@ -223,13 +223,13 @@ class Stage {
     return emission;
   }
   PyObject* next_reference(Outcome outcome, bool may_pause);
-  Outcome put_next(Feed& feed, bool wait, std::size_t& put);
+  Outcome put_next(Reader& feed, bool wait, std::size_t& put);
   void pull(std::uint64_t missing);
 
   const std::string name_;
   [[no_unique_address]] SectionLock lock_;
   pybind11::object prepare_ = pybind11::none();  // see set_prepare()
-  std::shared_ptr<Feed> feed_;                   // shared, because another thread may stop the stage during a read
+  std::shared_ptr<Reader> feed_;                 // shared, because another thread may stop the stage during a read
   bool by_consumer_ = false;
   bool has_failed_ = false;
   Atomic<bool> paused_;

@@ -5,9 +5,9 @@
 #include <tuple>
 
 #include "bindings/errors.hpp"
-#include "bindings/example_stage.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/ownership.hpp"
+#include "bindings/stages/buffer.hpp"
 
 namespace py = pybind11;
 
@@ -261,11 +261,15 @@ py::list ExampleStage::reference_list(std::size_t position, std::span<const Refe
 
 void ExampleStage::set_references(std::uint32_t slot, py::tuple references) {
   const Section section(lock());
-  const ReferenceTable::Entry entry = references_.put(std::move(references));
-  std::memcpy(core_->slot_data(slot) + core_->layout().leaves().back().slot_offset, &entry, sizeof(entry));
-  if (references_.adaptive()) {
-    references_.enter(slot, entry, core_->batches_ahead());
-  }
+  const ReferenceTable::Entry entry = references_.put(std::move(references), slot, core_->batches_ahead());
+  std::memcpy(entry_of(slot), &entry, sizeof(entry));
+}
+
+void ExampleStage::drop_references(std::uint32_t slot) {
+  const Section section(lock());
+  ReferenceTable::Entry entry = 0;
+  std::memcpy(&entry, entry_of(slot), sizeof(entry));
+  references_.drop(entry);
 }
 
 void ExampleStage::raise_exhausted() const {
