@@ -80,7 +80,7 @@ ExampleStage::ExampleStage(const py::object& spec, const py::object& node_of, co
                            std::string name, bool batched, py::object to_array, py::object from_array,
                            py::object info_type, py::object new_memory, std::shared_ptr<Uploads> uploads,
                            const py::list& rows, const py::object& ragged)
-    : Stage(std::move(name)),
+    : PyStage(std::move(name)),
       structure_(spec, node_of),
       row_leaves_(row_leaves(structure_, rows)),
       to_array_(std::move(to_array)),
@@ -90,6 +90,9 @@ ExampleStage::ExampleStage(const py::object& spec, const py::object& node_of, co
       ragged_(ragged.is_none() ? ragged : ragged.attr("make")),
       batched_(batched),
       has_references_(structure_.has_references()),
+      delivery_(new_memory_.is_none() ? Delivery::kLent
+                : uploads != nullptr  ? Delivery::kSent
+                                      : Delivery::kGiven),
       config_(with_leaves(config_of(config), structure_, rows, ragged)),
       references_(config_.plan.min_uses > 0) {
   if (!new_memory_.is_none()) {
@@ -124,17 +127,13 @@ int ExampleStage::traverse(visitproc visit, void* arg) const {
   Py_VISIT(info_type_.ptr());
   Py_VISIT(new_memory_.ptr());
   Py_VISIT(ragged_.ptr());
-  if (const int stop = references_.traverse(visit, arg); stop != 0) {
-    return stop;
-  }
-  return Stage::traverse(visit, arg);
+  return references_.traverse(visit, arg);
 }
 
 void ExampleStage::drop_items() {
   pending_ = py::object();
   held_.reset();
   references_.clear();
-  Stage::drop_items();
 }
 
 namespace {
@@ -249,8 +248,10 @@ void add_methods(const py::object& type) {
 }  // namespace
 
 void register_example_stage(py::module_& module) {
-  py::class_<ExampleStage, Stage, std::shared_ptr<ExampleStage>> type(module, "ExampleStage",
-                                                                      "The native stage of example echoing.");
+  py::class_<ExampleStage, Stage, std::shared_ptr<ExampleStage>> type(
+      module, "ExampleStage", py::custom_type_setup(collect_cycles<ExampleStage>),
+      "The native stage of example echoing.");
+  bind_stage(type);
   example_stage_type = reinterpret_cast<PyTypeObject*>(type.ptr());
   add_methods(type);
   type.def(shared_init<ExampleStage, const py::object&, const py::object&, const py::object&, std::string, bool,
@@ -259,15 +260,16 @@ void register_example_stage(py::module_& module) {
            py::arg("spec"), py::arg("node_of"), py::arg("config"), py::kw_only(), py::arg("name"), py::arg("batched"),
            py::arg("to_array"), py::arg("from_array"), py::arg("info_type"), py::arg("new_memory"),
            py::arg("uploads") = py::none(), py::arg("rows") = py::list(), py::arg("ragged") = py::none())
-      .def_property_readonly("_batch_offsets", guarded(&ExampleStage::batch_offsets))
-      .def("_reserve_slots", guarded(&ExampleStage::reserve_slots), py::arg("most"), py::kw_only(), py::arg("wait"))
-      .def("_commit_slots", guarded(&ExampleStage::commit_slots), py::arg("slots"), py::arg("ticket"),
+      .def_property_readonly("_batch_offsets", guarded<ExampleStage>(&ExampleStage::batch_offsets))
+      .def("_reserve_slots", guarded<ExampleStage>(&ExampleStage::reserve_slots), py::arg("most"), py::kw_only(),
+           py::arg("wait"))
+      .def("_commit_slots", guarded<ExampleStage>(&ExampleStage::commit_slots), py::arg("slots"), py::arg("ticket"),
            py::arg("references"))
-      .def("_abort_slots", guarded(&ExampleStage::abort_slots), py::arg("slots"), py::arg("ticket"))
-      .def_property_readonly("_shared_slots", guarded(&ExampleStage::shared_slots))
-      .def("_expect_growth", guarded(&ExampleStage::expect_growth))
+      .def("_abort_slots", guarded<ExampleStage>(&ExampleStage::abort_slots), py::arg("slots"), py::arg("ticket"))
+      .def_property_readonly("_shared_slots", guarded<ExampleStage>(&ExampleStage::shared_slots))
+      .def("_expect_growth", guarded<ExampleStage>(&ExampleStage::expect_growth))
       .def_property_readonly(
-          "capsule", guarded(&ExampleStage::capsule),
+          "capsule", guarded<ExampleStage>(&ExampleStage::capsule),
           "The buffer for native producers: a PyCapsule named \"pyecho.buffer.v1\" around a\n"
           "pyecho_buffer* (pyecho/pyecho.h, see get_include), with a reference of its own. Functions\n"
           "of producers may be called on it from any thread, with or without the GIL.\n\n"

@@ -15,7 +15,7 @@
 #include "bindings/items/item_view.hpp"
 #include "bindings/items/reference_table.hpp"
 #include "bindings/items/structure.hpp"
-#include "bindings/stages/stage.hpp"
+#include "bindings/stages/py_stage.hpp"
 #include "core/stage/batch_pool.hpp"
 #include "core/stage/echo_buffer.hpp"
 
@@ -29,7 +29,7 @@ class NativeFeed;
 
 // All members need the GIL and the stage's Section, see Stage. put(), reserve() and slot_views() need only the
 // GIL, and several threads may be inside.
-class ExampleStage final : public Stage {
+class ExampleStage final : public PyStage<ExampleStage> {
  public:
   // `spec`, `node_of`: see Structure. `name`: see Stage. `batched`: items of the source are batches, and their rows are
   // the examples. Python callables, or None:
@@ -48,7 +48,7 @@ class ExampleStage final : public Stage {
                pybind11::object info_type, pybind11::object new_memory, std::shared_ptr<Uploads> uploads,
                const pybind11::list& rows, const pybind11::object& ragged);
   // Stops the core, to which a capsule may refer for longer.
-  ~ExampleStage() override { core_->stop(); }
+  ~ExampleStage() { core_->stop(); }
   ExampleStage(const ExampleStage&) = delete;
   ExampleStage& operator=(const ExampleStage&) = delete;
   // Returns where the region of each leaf begins in a batch.
@@ -68,12 +68,6 @@ class ExampleStage final : public Stage {
                                                          const Shapes& shapes,
                                                          std::vector<pybind11::object>& arrays) const;
   void fill_variable(Reservation reservation, const Shapes& shapes, const std::vector<pybind11::object>& arrays) const;
-
-  int traverse(visitproc visit, void* arg) const override;
-  void drop_items() override;
-
-  void make_room(std::size_t items) override;
-  void refill(const pybind11::object& item, bool batched, const Indices& rows, const Indices& slots) override;
 
   // -- For workers that fill slots in shared memory (slot_writer.cpp); one thread, which runs a WorkedPass --
 
@@ -99,19 +93,31 @@ class ExampleStage final : public Stage {
   // Gives no warning when batches are added: the consumer's library keeps them for a while.
   void expect_growth() { warned_of_growth_ = true; }
 
- protected:
-  [[nodiscard]] EchoStage& core() const override { return *core_; }
-  void hold(const pybind11::object& item) override;
-  Outcome put_held(bool wait, std::size_t& row) override;
-  std::optional<bool> put_pass(const pybind11::object& pass) override;
-  [[nodiscard]] std::uint64_t feeding_ns() const override;
-  void find_native_failure() override;
-  Outcome try_emit(PyObject*& emission) override;
-  Outcome wait(Deadline slice) override;
-  Replay begin_core(const PlanPosition& position) override;
-  PlanPosition inspect(pybind11::dict& state, bool payload, std::uint64_t iterations, std::uint64_t batches) override;
+  // -- For PyStage --
+
+  [[nodiscard]] EchoBuffer& core() const { return *core_; }
+  void hold(const pybind11::object& item);
+  Outcome put_held(bool wait, std::size_t& row);
+  std::optional<bool> put_pass(const pybind11::object& pass);
+  [[nodiscard]] std::uint64_t feeding_ns() const;
+  void find_native_failure();
+  Outcome try_emit(PyObject*& emission);
+  Outcome wait(Deadline slice);
+  Replay begin_core(const PlanPosition& position);
+  PlanPosition inspect(pybind11::dict& state, bool payload, std::uint64_t iterations, std::uint64_t batches);
+  void make_room(std::size_t items);
+  void refill(const pybind11::object& item, bool batched, const Indices& rows, const Indices& slots);
+  int traverse(visitproc visit, void* arg) const;
+  void drop_items();
 
  private:
+  // How a batch comes to the consumer.
+  enum class Delivery : unsigned char {
+    kLent,  // as arrays on pyecho's memory, which is filled again once they are dropped
+    kSent,  // as the owner of its memory makes it on a device
+    kGiven  // as arrays on memory that leaves with it, so that the lease ends there
+  };
+
   Outcome put_rows(const ItemView& view, std::size_t& row, Deadline deadline, bool wait);
   void fill(const ItemView& view, std::size_t row, std::span<const Reservation> reservations);
   // Returns an item that fits the slots. Raises SpecMismatch.
@@ -130,10 +136,12 @@ class ExampleStage final : public Stage {
     return core_->slot_data(slot) + core_->layout().leaves().back().slot_offset;
   }
   void add_payload(pybind11::dict& state, const std::vector<Unspent>& items) const;
+  Outcome take_batch();
   pybind11::object make_batch(const Lease& lease, pybind11::handle owner);
   [[nodiscard]] pybind11::object sent_batch(const Lease& lease) const;
-  [[nodiscard]] pybind11::object with_info(const pybind11::object& batch, const pybind11::object& source_index,
-                                           const pybind11::object& use) const;
+  template <class Keep>
+  pybind11::object batch_of(std::vector<pybind11::object>& leaves, const Lease& lease, const Keep& keep,
+                            pybind11::handle owner) const;
   [[nodiscard]] HostMemory new_memory(std::size_t size_bytes, Upload& upload) const;
   // Raises SpecMismatch if operations cannot transform these rows.
   void check_shapes(const ItemView& view) const;
@@ -158,6 +166,7 @@ class ExampleStage final : public Stage {
   const pybind11::object ragged_;
   const bool batched_;
   const bool has_references_;
+  const Delivery delivery_;
   EchoConfig config_;
   ReferenceTable references_;
   std::shared_ptr<EchoBuffer> core_;

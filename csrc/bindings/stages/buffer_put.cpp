@@ -125,7 +125,12 @@ Outcome ExampleStage::put_rows(const ItemView& view, std::size_t& row, Deadline 
     outcome = core_->try_reserve(std::span(group).first(std::min(group.size(), view.rows() - row)), count);
     if (outcome == Outcome::kFull && wait) {  // this thread holds no reservation while it sleeps
       const auto reserve = [&](Deadline slice) { return core_->reserve(group[0], slice); };
-      outcome = without_gil ? wait_a_slice(std::min(deadline, signals), reserve) : Outcome::kTimeout;
+      outcome = Outcome::kTimeout;
+      if (without_gil) {  // a first slice: to take the GIL takes long beside a thread of plain Python
+        const trace::Span span(trace::Kind::kRoom);
+        source_clock_.blocked();
+        outcome = reserve(std::min(deadline, signals));
+      }
       if (outcome == Outcome::kTimeout || outcome == Outcome::kHalted) {
         gil.take_back();
         outcome = wait_for_room(deadline, reserve);

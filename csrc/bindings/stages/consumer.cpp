@@ -109,7 +109,7 @@ PyObject* next(PyObject* object) {
     const OneConsumer consumer(stage);
     PyObject* emitted = nullptr;
     try {
-      emitted = stage.next_reference();
+      emitted = stage.next();
     } catch (py::error_already_set& error) {
       if (retired(*self, stage) && error.matches(errors().closed)) {  // while this thread waited
         raise_retired();

@@ -172,7 +172,7 @@ std::optional<bool> ExampleStage::put_pass(const py::object& pass) {
   native_feed_ = feed;
   const auto end = [&] {
     native_feed_.reset();
-    source_clock().worked(feed->source_ns(), feed->items());
+    source_clock_.worked(feed->source_ns(), feed->items());
     feed->handle().close();
     return feed->handle().abort_open();
   };

@@ -67,7 +67,7 @@ std::optional<std::pair<ExampleStage::Slots, std::uint64_t>> ExampleStage::reser
   std::uint32_t count = 0;
   Outcome outcome = core_->try_reserve(wanted, count);
   if (outcome == Outcome::kFull) {
-    source_clock().blocked();
+    source_clock_.blocked();
     if (wait) {
       outcome = wait_for_room(kNever, [&](Deadline slice) { return core_->reserve(found[0], slice); });
       slot_came_ = Clock::now();
@@ -98,7 +98,7 @@ void ExampleStage::commit_slots(const Slots& slots, std::uint64_t ticket, const 
     }
     reservations.push_back({.slot = slot, .ticket = ticket + reservations.size()});
     const Clock::time_point now = Clock::now();
-    source_clock().read(slot_came_, now, true);
+    source_clock_.read(slot_came_, now, true);
     slot_came_ = now;
   }
   core_->commit(reservations);
