@@ -73,8 +73,12 @@ Structure::Node Structure::parse(const py::object& spec, const py::object& node_
   auto* const type = reinterpret_cast<PyTypeObject*>(node.type.ptr());
   if (PyType_IsSubtype(type, &PyDict_Type) != 0) {
     node.keys = py::tuple(description.attr("keys"));
-    for (const py::handle key : node.keys) {
-      node.blank[key] = py::none();
+    constexpr std::size_t kFewKeys = 5;  // of a dict that CPython makes without growing
+    if (py::len(node.keys) > kFewKeys) {
+      node.blank = py::dict();
+      for (const py::handle key : node.keys) {
+        node.blank[key] = py::none();
+      }
     }
   }
   if (type != &PyDict_Type && type != &PyList_Type && type != &PyTuple_Type &&
@@ -179,10 +183,11 @@ py::object Structure::unflatten(const Node& node, py::object*& next) {
   }
   auto* const type = reinterpret_cast<PyTypeObject*>(node.type.ptr());
   if (type == &PyDict_Type) {
-    auto dict = owned<py::dict>(PyDict_Copy(node.blank.ptr()));  // a dict that grows key by key takes twice as long
+    auto dict = owned<py::dict>(node.blank ? PyDict_Copy(node.blank.ptr()) : PyDict_New());
     PyObject** key = PySequence_Fast_ITEMS(node.keys.ptr());
     for (const Node& child : node.children) {
-      throw_if(PyDict_SetItem(dict.ptr(), *key++, unflatten(child, next).ptr()) != 0);
+      const py::object made = child.read ? unflatten(child, next) : std::move(*next++);
+      throw_if(PyDict_SetItem(dict.ptr(), *key++, made.ptr()) != 0);
     }
     return dict;
   }

@@ -59,7 +59,7 @@ class Structure {
     std::vector<Node> children;
     pybind11::object type;
     pybind11::tuple keys;      // of a dict
-    pybind11::dict blank;      // with these keys
+    pybind11::object blank;    // a dict with these keys, if they are many: to grow key by key takes twice as long
     pybind11::object rebuild;  // list of children -> node; null: made natively
     pybind11::object read;     // item -> list of children, or raises SpecMismatch; null: a leaf
   };

@@ -65,7 +65,7 @@ Outcome ExampleStage::try_emit(PyObject*& emission) {
 }
 
 // Sets pending_ to the next batch that has enough rows.
-Outcome ExampleStage::take_batch() {
+inline Outcome ExampleStage::take_batch() {
   for (;;) {
     if (!next_capsule_) {  // first, since a batch that is taken needs it
       next_capsule_ = new_capsule();
@@ -175,7 +175,7 @@ py::object ExampleStage::sent_batch(const Lease& lease) const {
 // Returns the batch of these leaves, those that travel by reference apart, and its info if that is wanted: `keep` makes
 // it of arrays on the lease's memory.
 template <class Keep>
-py::object ExampleStage::batch_of(std::vector<py::object>& leaves, const Lease& lease, const Keep& keep,
+inline py::object ExampleStage::batch_of(std::vector<py::object>& leaves, const Lease& lease, const Keep& keep,
                                   py::handle owner) const {
   for (std::size_t position = 0; const std::size_t leaf : structure_.reference_leaves()) {
     leaves[leaf] = reference_list(position++, entries_of(lease));

@@ -87,27 +87,18 @@ void ObjectStage::end_here(Reservation place, bool last) {
 
 // ---------------------------------------------------------------- consumer
 
-// The fast path: a repeat without guards and transform takes a few nanoseconds. emit_rarely() handles everything else.
-Outcome ObjectStage::try_emit(PyObject*& emission) {
-  if (pending_.object) [[unlikely]] {
-    emission = handed_out(std::exchange(pending_, {}));
-    return Outcome::kOk;
+// Continues try_emit() where the queue gives no use.
+Outcome ObjectStage::emit_none(Outcome outcome) {
+  check_log(core_->diverged());
+  if (told_ && outcome == Outcome::kEmpty) {
+    told_count_.advance();
+    raise_object(std::exchange(told_, {}));
   }
-  Use use;  // NOLINT(cppcoreguidelines-pro-type-member-init): written by try_next
-  const Outcome outcome = core_->try_next(use);
-  if (outcome != Outcome::kOk) [[unlikely]] {
-    check_log(core_->diverged());
-    if (told_ && outcome == Outcome::kEmpty) {
-      told_count_.advance();
-      raise_object(std::exchange(told_, {}));
-    }
-    return failed_ && outcome == Outcome::kClosed ? Outcome::kEnd : outcome;
-  }
-  Item& item = items_[use.slot];
-  if (use.last || item.guards || !item.object || item.is_error || has_transform_) {
-    return emit_rarely(use, item, emission);
-  }
-  emission = Py_NewRef(item.object.ptr());
+  return failed_ && outcome == Outcome::kClosed ? Outcome::kEnd : outcome;
+}
+
+Outcome ObjectStage::emit_pending(PyObject*& emission) {
+  emission = handed_out(std::exchange(pending_, {}));
   return Outcome::kOk;
 }
 

@@ -68,7 +68,23 @@ class ObjectStage final : public PyStage<ObjectStage> {
   [[nodiscard]] bool at_end() const { return failed_ || PyStage::at_end(); }
   void hold(const pybind11::object& item);
   Outcome put_held(bool wait, std::size_t& row);
-  Outcome try_emit(PyObject*& emission);
+  // The fast path: a repeat without guards and transform takes a few nanoseconds.
+  Outcome try_emit(PyObject*& emission) {
+    if (pending_.object) [[unlikely]] {
+      return emit_pending(emission);
+    }
+    Use use;  // NOLINT(cppcoreguidelines-pro-type-member-init): written by try_next
+    const Outcome outcome = core_->try_next(use);
+    if (outcome != Outcome::kOk) [[unlikely]] {
+      return emit_none(outcome);
+    }
+    Item& item = items_[use.slot];
+    if (use.last || item.guards || !item.object || item.is_error || has_transform_) {
+      return emit_rarely(use, item, emission);
+    }
+    emission = Py_NewRef(item.object.ptr());
+    return Outcome::kOk;
+  }
   Outcome wait(Deadline slice) { return core_->await_items(slice); }
   Replay begin_core(const PlanPosition& position);
   PlanPosition inspect(pybind11::dict& state, bool payload, std::uint64_t iterations, std::uint64_t batches);
@@ -94,6 +110,8 @@ class ObjectStage final : public PyStage<ObjectStage> {
 
   void commit(Reservation place, Item item);
   Outcome wait_for_place(Reservation& place);
+  Outcome emit_pending(PyObject*& emission);
+  Outcome emit_none(Outcome outcome);
   Outcome emit_rarely(const Use& use, Item& item, PyObject*& emission);
   PyObject* handed_out(Emission emission);
 
