@@ -41,7 +41,7 @@ ONLY_IF_CHANGED = {  # make nightly runs these in any case
     "benchmarks": ["benchmarks", "pyecho/bench", "tests/benchmarks"],
     "cuda": [
         *("pyecho/device", "pyecho/cuda.py", "pyecho/torch"),
-        *(f"csrc/bindings/{name}*" for name in ("uploads", "torch_memory", "example_stage_con")),
+        *("csrc/bindings/device", "csrc/bindings/stages/batches.cpp"),
         *("csrc/core/stage/batch_pool*", "csrc/core/stage/upload*"),
         *("tests/gpu", "tests/device", "tests/emulated", "tools/cuda_emulator"),
     ],

@@ -55,7 +55,7 @@ def begin_exit(threads: Sequence[int]) -> None: ...
 def exit_thread(ident: int) -> None: ...
 def iterate(owner: object) -> Iterator: ...
 
-class Stage(metaclass=_Pybind11Type):
+class _Stage(metaclass=_Pybind11Type):
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def close(self) -> None: ...
     def fail(self, error: BaseException) -> None: ...
@@ -136,7 +136,7 @@ class TorchMemory(metaclass=_Pybind11Type):
     @property
     def address(self) -> int: ...
 
-class ExampleStage(Stage):
+class ExampleStage(_Stage):
     def __init__(
         self,
         spec: Any,
@@ -184,7 +184,7 @@ class SlotWriter(metaclass=_Pybind11Type):
 class Place(metaclass=_Pybind11Type):
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
-class ObjectStage(Stage):
+class ObjectStage(_Stage):
     def __init__(
         self,
         config: object,

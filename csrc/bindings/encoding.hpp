@@ -71,44 +71,54 @@ T option(pybind11::handle config, const char* name) {
   return config.attr(name).cast<T>();
 }
 
+// Sets an option to one attribute of a record. None: it keeps its default.
+template <class T>
+void set(T& to, pybind11::handle record, const char* name) {
+  if (const pybind11::object value = record.attr(name); !value.is_none()) {
+    to = value.cast<T>();
+  }
+}
+
 // `fitted`: see class Fitted in Python.
 inline EchoConfig config_of(pybind11::handle fitted) {
-  const pybind11::object config = fitted.attr("config");
   EchoConfig native;
-  native.plan.batch_size = option<std::optional<std::uint32_t>>(config, "batch_size").value_or(1);
-  native.plan.capacity = option<std::uint32_t>(fitted, "capacity");
-  native.plan.factor = option<double>(config, "most_uses");
-  native.plan.seed = option<std::uint64_t>(config, "seed");
-  native.epoch = option<std::uint64_t>(fitted, "epoch");
-  native.steps = option<std::optional<std::uint64_t>>(config, "steps_per_epoch").value_or(0);
-  native.plan.unique_in_batch = option<bool>(config, "unique_in_batch");
-  native.drop_last = option<bool>(config, "drop_last");
-  native.with_info = option<bool>(config, "with_info");
-  native.prefetch = option<std::uint32_t>(fitted, "prefetch");
-  native.threads = option<std::uint32_t>(fitted, "threads");
-  native.slots_ahead = option<std::uint32_t>(fitted, "slots_ahead");
-  native.max_bytes = option<std::optional<std::size_t>>(config, "max_bytes").value_or(kUnlimited);
-  native.most_ahead = option<std::uint32_t>(fitted, "most_ahead");
-  native.shared_slots = option<bool>(fitted, "shared_slots");
-  native.held = option<std::uint32_t>(fitted, "held");
+  set(native.plan.capacity, fitted, "capacity");
+  set(native.epoch, fitted, "epoch");
+  set(native.prefetch, fitted, "prefetch");
+  set(native.threads, fitted, "threads");
+  set(native.slots_ahead, fitted, "slots_ahead");
+  set(native.most_ahead, fitted, "most_ahead");
+  set(native.shared_slots, fitted, "shared_slots");
+  set(native.held, fitted, "held");
+  const pybind11::object config = fitted.attr("config");
+  set(native.plan.batch_size, config, "batch_size");
+  set(native.plan.factor, config, "most_uses");
+  set(native.plan.seed, config, "seed");
+  set(native.plan.unique_in_batch, config, "unique_in_batch");
+  set(native.plan.segment_uses, config, "segment_uses");
+  set(native.plan.streams, config, "streams");
+  set(native.plan.first_stream, config, "rank");
+  set(native.plan.stream_step, config, "ranks");
+  native.plan.even_factor = !config.attr("shards").is_none();
+  set(native.steps, config, "steps_per_epoch");
+  set(native.drop_last, config, "drop_last");
+  set(native.with_info, config, "with_info");
+  set(native.max_bytes, config, "max_bytes");
   if (const pybind11::object adaptive = config.attr("adaptive"); !adaptive.is_none()) {
-    native.plan.min_uses = option<std::uint32_t>(adaptive, "min");
-    native.plan.max_age = option<std::optional<std::uint64_t>>(adaptive, "max_age").value_or(0);
+    set(native.plan.min_uses, adaptive, "min");
+    set(native.plan.max_age, adaptive, "max_age");
     native.plan.replay = log_of(option<pybind11::dict>(adaptive, "log"));
   }
-  native.plan.streams = option<std::uint32_t>(config, "streams");
-  native.plan.first_stream = option<std::uint64_t>(config, "rank");
-  native.plan.stream_step = option<std::uint64_t>(config, "ranks");
-  native.plan.even_factor = !config.attr("shards").is_none();
-  native.plan.segment_uses = option<std::uint64_t>(config, "segment_uses");
   return native;
 }
 
 using Indices = pybind11::array_t<std::int64_t, pybind11::array::c_style | pybind11::array::forcecast>;
 
 inline Extent extent_of(pybind11::handle at) {
-  return {.items = option<std::optional<std::uint64_t>>(at, "items").value_or(kUnknown),
-          .uses = option<std::optional<std::uint64_t>>(at, "uses").value_or(kUnknown)};
+  Extent extent;
+  set(extent.items, at, "items");
+  set(extent.uses, at, "uses");
+  return extent;
 }
 
 // Returns an array of `size` elements, each made by `element(i)`.

@@ -67,7 +67,7 @@ PYBIND11_MODULE_EXEC(_core, module) {
   register_slot_plan(module);
   register_checksums(module);
   register_iterator(module);
-  register_stage(module);
+  register_stage();
   register_turns(module);
   register_reservation(module);
   register_ops(module);

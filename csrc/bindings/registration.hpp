@@ -11,7 +11,7 @@ void register_sharing(pybind11::module_& module);
 void register_slot_plan(pybind11::module_& module);
 void register_checksums(pybind11::module_& module);
 void register_iterator(pybind11::module_& module);
-void register_stage(pybind11::module_& module);
+void register_stage();
 void register_turns(pybind11::module_& module);
 void register_reservation(pybind11::module_& module);
 void register_slot_writer(pybind11::module_& module);

@@ -64,17 +64,17 @@ class OutOfSections {
   Section section_;
 };
 
-// Returns `method` as a function that enters the object's Section.
-template <class Result, class Object, class... Arguments>
+// Returns `method` as a function of a Self that enters the object's Section.
+template <class Self, class Result, class Object, class... Arguments>
 auto guarded(Result (Object::*method)(Arguments...)) {
-  return [method](Object& object, Arguments... arguments) -> Result {
+  return [method](Self& object, Arguments... arguments) -> Result {
     const Section section(object.lock());
     return (object.*method)(std::forward<Arguments>(arguments)...);
   };
 }
-template <class Result, class Object, class... Arguments>
+template <class Self, class Result, class Object, class... Arguments>
 auto guarded(Result (Object::*method)(Arguments...) const) {
-  return [method](const Object& object, Arguments... arguments) -> Result {
+  return [method](const Self& object, Arguments... arguments) -> Result {
     const Section section(object.lock());
     return (object.*method)(std::forward<Arguments>(arguments)...);
   };
@@ -90,7 +90,7 @@ class Section {
   explicit Section(pybind11::handle /*object*/, pybind11::handle /*other*/ = {}) noexcept {}
 };
 
-template <class Method>
+template <class Self, class Method>
 Method guarded(Method method) {
   return method;
 }

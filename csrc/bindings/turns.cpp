@@ -79,8 +79,8 @@ class Turns {
 void register_turns(py::module_& module) {
   py::class_<Turns, std::shared_ptr<Turns>>(module, "Turns", "Calls that take turns without waiting for one another.")
       .def(py::init<>())
-      .def("run", guarded(&Turns::run), py::arg("function"))
-      .def("post", guarded(&Turns::post), py::arg("function"));
+      .def("run", guarded<Turns>(&Turns::run), py::arg("function"))
+      .def("post", guarded<Turns>(&Turns::post), py::arg("function"));
 }
 
 }  // namespace pyecho::bindings

@@ -163,25 +163,25 @@ Leaves checked_leaves(const pyecho_config& config) {
 }
 
 EchoConfig core_config(const pyecho_config& config, const Leaves& leaves) {
-  const auto or_default = [](auto value, decltype(value) otherwise) { return value == 0 ? otherwise : value; };
-  EchoConfig core = {.plan = {.capacity = or_default(config.shuffle_buffer, 1),
-                              .factor = or_default(config.factor, 2),
-                              .seed = config.seed,
-                              .unique_in_batch = config.unique_in_batch != 0,
-                              .min_uses = config.min_uses,
-                              .max_age = config.max_age,
-                              .batch_size = config.batch_size},
-                     .leaves = {},
-                     .epoch = config.epoch,
-                     .items = or_default(config.items, kUnknown),
-                     .steps = config.steps_per_epoch,
-                     .drop_last = config.drop_last != 0,
-                     .with_info = config.with_info != 0,
-                     .prefetch = or_default(config.prefetch, 2),
-                     .threads = config.threads,
-                     .slots_ahead = or_default(config.slots_ahead, 1),
-                     .max_bytes = or_default(config.max_bytes, kUnlimited),
-                     .held = or_default(config.held, 2)};
+  EchoConfig core;
+  const auto set = [](auto& option, auto value) { option = value == 0 ? option : value; };  // 0: the default
+  set(core.plan.capacity, config.shuffle_buffer);
+  set(core.plan.factor, config.factor);
+  set(core.items, config.items);
+  set(core.prefetch, config.prefetch);
+  set(core.slots_ahead, config.slots_ahead);
+  set(core.max_bytes, config.max_bytes);
+  set(core.held, config.held);
+  core.plan.seed = config.seed;
+  core.plan.unique_in_batch = config.unique_in_batch != 0;
+  core.plan.min_uses = config.min_uses;
+  core.plan.max_age = config.max_age;
+  core.plan.batch_size = config.batch_size;
+  core.epoch = config.epoch;
+  core.steps = config.steps_per_epoch;
+  core.drop_last = config.drop_last != 0;
+  core.with_info = config.with_info != 0;
+  core.threads = config.threads;
   check_argument((config.allocate == nullptr) == (config.deallocate == nullptr),
                  "allocate and deallocate belong together: set both, or neither");
   if (config.allocate != nullptr) {

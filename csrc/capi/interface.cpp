@@ -292,7 +292,7 @@ pyecho_status load(pyecho_buffer* handle, const unsigned char* state, std::size_
 
 // ---------------------------------------------------------------- without a buffer
 
-void free_state(unsigned char* state) { std::free(state); }
+void free(unsigned char* state) { std::free(state); }
 
 const char* library_version() { return PYECHO_VERSION; }
 
@@ -301,29 +301,8 @@ const char* library_version() { return PYECHO_VERSION; }
 const pyecho_api kApi = {.struct_bytes = sizeof(pyecho_api),
                          .version = PYECHO_ABI_VERSION,
                          .reserved = 0,
-                         .create = create,
-                         .retain = retain,
-                         .release = release,
-                         .get_layout = get_layout,
-                         .get_leaf = get_leaf,
-                         .get_stats = get_stats,
-                         .reserve = reserve,
-                         .commit = commit,
-                         .abort = abort,
-                         .end_pass = end_pass,
-                         .close = close,
-                         .fail = fail,
-                         .stop = stop,
-                         .acquire = acquire,
-                         .release_batch = release_batch,
-                         .begin = begin,
-                         .save = save,
-                         .load = load,
-                         .free = free_state,
-                         .status_string = status_string,
-                         .last_error = last_error,
-                         .library_version = library_version,
-                         .set_shape = set_shape,
-                         .get_rows = get_rows};
+#define PYECHO_CALL(name, parameters, arguments) .name = name,
+#define PYECHO_OTHER(result, name, parameters) .name = name,
+                         PYECHO_FUNCTIONS(PYECHO_CALL, PYECHO_OTHER)};
 
 }  // namespace pyecho::capi

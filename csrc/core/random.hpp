@@ -7,6 +7,7 @@
 
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 
 namespace pyecho {
@@ -38,6 +39,19 @@ enum class Draws : std::uint8_t { kDraw = 1, kFactor = 2, kOps = 3, kOrder = 4, 
   return static_cast<double>(mix64(key + (counter + 1) * kGoldenGamma) >> 11) * 0x1.0p-53;
 }
 
+// Returns a uniform number in [0, bound), by Lemire's multiplication with rejection. next(): a random number of 32 bits.
+template <class Next>
+constexpr std::uint32_t bounded(std::uint32_t bound, const Next& next) noexcept {
+  std::uint64_t product = std::uint64_t{next()} * bound;
+  if (static_cast<std::uint32_t>(product) < bound) [[unlikely]] {
+    const std::uint32_t threshold = (0U - bound) % bound;
+    while (static_cast<std::uint32_t>(product) < threshold) {
+      product = std::uint64_t{next()} * bound;
+    }
+  }
+  return static_cast<std::uint32_t>(product >> 32);
+}
+
 class Xoshiro256 {
  public:
   explicit constexpr Xoshiro256(std::uint64_t key) noexcept {
@@ -59,20 +73,51 @@ class Xoshiro256 {
     return result;
   }
 
-  // Returns a uniform number in [0, bound), by Lemire's multiplication with rejection. Requires bound >= 1.
+  // Returns a uniform number in [0, bound). Requires bound >= 1.
   constexpr std::uint32_t below(std::uint32_t bound) noexcept {
-    std::uint64_t product = (next() >> 32) * bound;
-    if (static_cast<std::uint32_t>(product) < bound) {
-      const std::uint32_t threshold = (0U - bound) % bound;
-      while (static_cast<std::uint32_t>(product) < threshold) {
-        product = (next() >> 32) * bound;
-      }
-    }
-    return static_cast<std::uint32_t>(product >> 32);
+    return bounded(bound, [this] { return next() >> 32; });
   }
 
  private:
   std::array<std::uint64_t, 4> state_{};
+};
+
+// The numbers of Xoshiro256::below(), made some ahead of the draws, so that the memory that they lead to can be fetched
+// in time.
+class RandomAhead {
+ public:
+  static constexpr std::uint32_t kAhead = 16;
+
+  explicit constexpr RandomAhead(std::uint64_t key) noexcept : source_(key) {
+    make(0);
+    make(kAhead);
+  }
+  constexpr std::uint32_t below(std::uint32_t bound) noexcept {
+    return bounded(bound, [this] {
+      const std::uint32_t word = words_[next_++ % words_.size()];
+      if (next_ % kAhead == 0) {
+        make(next_ + kAhead);
+      }
+      return word;
+    });
+  }
+  // Returns what below(bound) will, after `others` more draws, at most kAhead, unless a number is rejected.
+  [[nodiscard]] constexpr std::uint32_t peek(std::uint32_t others, std::uint32_t bound) const noexcept {
+    return static_cast<std::uint32_t>((std::uint64_t{words_[(next_ + others) % words_.size()]} * bound) >> 32);
+  }
+
+ private:
+  [[gnu::noinline]] constexpr void make(std::uint32_t from) noexcept {
+    Xoshiro256 source = source_;  // in registers
+    for (std::uint32_t word = 0; word < kAhead; ++word) {
+      words_[(from + word) % words_.size()] = static_cast<std::uint32_t>(source.next() >> 32);
+    }
+    source_ = source;
+  }
+
+  Xoshiro256 source_;
+  std::array<std::uint32_t, std::size_t{2} * kAhead> words_{};  // a ring
+  std::uint32_t next_ = 0;                                      // modulo 2^32
 };
 
 }  // namespace pyecho

@@ -297,36 +297,50 @@ PYECHO_API const char* pyecho_version(void);
 /* Returns the functions above as a table, NULL for another version than PYECHO_ABI_VERSION. */
 PYECHO_API const struct pyecho_api* pyecho_get_api(uint32_t version);
 
+/* The functions above in the order of the table, which only grows: CALL(name, parameters, arguments) those of a buffer
+ * that return a status, OTHER(result, name, parameters) the rest. `library_version` is pyecho_version(). */
+/* clang-format off */
+#define PYECHO_FUNCTIONS(CALL, OTHER) \
+  OTHER(pyecho_status, create, (const pyecho_config* config, pyecho_buffer** buffer)) \
+  CALL(retain, (pyecho_buffer* buffer), (buffer)) \
+  OTHER(void, release, (pyecho_buffer* buffer)) \
+  CALL(get_layout, (pyecho_buffer* buffer, pyecho_layout* layout), (buffer, layout)) \
+  CALL(get_leaf, (pyecho_buffer* buffer, size_t index, pyecho_leaf* leaf), (buffer, index, leaf)) \
+  CALL(get_stats, (pyecho_buffer* buffer, pyecho_stats* stats), (buffer, stats)) \
+  CALL(reserve, (pyecho_buffer* buffer, pyecho_slot* slots, size_t wanted, int64_t timeout_ns, size_t* count), \
+       (buffer, slots, wanted, timeout_ns, count)) \
+  CALL(commit, (pyecho_buffer* buffer, const pyecho_slot* slots, size_t count), (buffer, slots, count)) \
+  CALL(abort, (pyecho_buffer* buffer, const pyecho_slot* slots, size_t count), (buffer, slots, count)) \
+  CALL(end_pass, (pyecho_buffer* buffer, int64_t timeout_ns), (buffer, timeout_ns)) \
+  CALL(close, (pyecho_buffer* buffer), (buffer)) \
+  CALL(fail, (pyecho_buffer* buffer, const char* message), (buffer, message)) \
+  CALL(stop, (pyecho_buffer* buffer), (buffer)) \
+  CALL(acquire, (pyecho_buffer* buffer, pyecho_batch* batch, int64_t timeout_ns), (buffer, batch, timeout_ns)) \
+  CALL(release_batch, (pyecho_buffer* buffer, pyecho_batch* batch), (buffer, batch)) \
+  CALL(begin, (pyecho_buffer* buffer, uint64_t epoch, uint64_t items), (buffer, epoch, items)) \
+  CALL(save, (pyecho_buffer* buffer, unsigned char** state, size_t* size_bytes, uint64_t* taken), \
+       (buffer, state, size_bytes, taken)) \
+  CALL(load, (pyecho_buffer* buffer, const unsigned char* state, size_t size_bytes, uint64_t* taken), \
+       (buffer, state, size_bytes, taken)) \
+  OTHER(void, free, (unsigned char* state)) \
+  OTHER(const char*, status_string, (pyecho_status status)) \
+  OTHER(const char*, last_error, (void)) \
+  OTHER(const char*, library_version, (void)) \
+  CALL(set_shape, (pyecho_buffer* buffer, const pyecho_slot* slot, size_t leaf, const int64_t* shape, \
+       unsigned char** data), (buffer, slot, leaf, shape, data)) \
+  CALL(get_rows, (pyecho_buffer* buffer, const pyecho_batch* batch, size_t leaf, const unsigned char** data, \
+       const int64_t** shapes), (buffer, batch, leaf, data, shapes))
+/* clang-format on */
+
 typedef struct pyecho_api {
   size_t struct_bytes;
   uint32_t version;
   uint32_t reserved;
-  pyecho_status (*create)(const pyecho_config* config, pyecho_buffer** buffer);
-  pyecho_status (*retain)(pyecho_buffer* buffer);
-  void (*release)(pyecho_buffer* buffer);
-  pyecho_status (*get_layout)(pyecho_buffer* buffer, pyecho_layout* layout);
-  pyecho_status (*get_leaf)(pyecho_buffer* buffer, size_t index, pyecho_leaf* leaf);
-  pyecho_status (*get_stats)(pyecho_buffer* buffer, pyecho_stats* stats);
-  pyecho_status (*reserve)(pyecho_buffer* buffer, pyecho_slot* slots, size_t wanted, int64_t timeout_ns, size_t* count);
-  pyecho_status (*commit)(pyecho_buffer* buffer, const pyecho_slot* slots, size_t count);
-  pyecho_status (*abort)(pyecho_buffer* buffer, const pyecho_slot* slots, size_t count);
-  pyecho_status (*end_pass)(pyecho_buffer* buffer, int64_t timeout_ns);
-  pyecho_status (*close)(pyecho_buffer* buffer);
-  pyecho_status (*fail)(pyecho_buffer* buffer, const char* message);
-  pyecho_status (*stop)(pyecho_buffer* buffer);
-  pyecho_status (*acquire)(pyecho_buffer* buffer, pyecho_batch* batch, int64_t timeout_ns);
-  pyecho_status (*release_batch)(pyecho_buffer* buffer, pyecho_batch* batch);
-  pyecho_status (*begin)(pyecho_buffer* buffer, uint64_t epoch, uint64_t items);
-  pyecho_status (*save)(pyecho_buffer* buffer, unsigned char** state, size_t* size_bytes, uint64_t* taken);
-  pyecho_status (*load)(pyecho_buffer* buffer, const unsigned char* state, size_t size_bytes, uint64_t* taken);
-  void (*free)(unsigned char* state);
-  const char* (*status_string)(pyecho_status status);
-  const char* (*last_error)(void);
-  const char* (*library_version)(void);
-  pyecho_status (*set_shape)(pyecho_buffer* buffer, const pyecho_slot* slot, size_t leaf, const int64_t* shape,
-                             unsigned char** data);
-  pyecho_status (*get_rows)(pyecho_buffer* buffer, const pyecho_batch* batch, size_t leaf, const unsigned char** data,
-                            const int64_t** shapes);
+#define PYECHO_CALL(name, parameters, arguments) pyecho_status(*name) parameters;
+#define PYECHO_OTHER(result, name, parameters) result(*name) parameters;
+  PYECHO_FUNCTIONS(PYECHO_CALL, PYECHO_OTHER)
+#undef PYECHO_CALL
+#undef PYECHO_OTHER
 } pyecho_api;
 
 #ifdef __cplusplus

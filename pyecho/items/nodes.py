@@ -29,7 +29,7 @@ class Node:
 
     `like` is the dict, list, ... itself, and `keys` tell its children apart. Native code reads and
     remakes nodes through `children`, `keys`, `step`, `read` and `rebuild`
-    (csrc/bindings/structure.cpp, sharing.cpp).
+    (csrc/bindings/items/structure.cpp, sharing.cpp).
     """
 
     is_list: ClassVar[bool] = False  # True for a list or tuple without names

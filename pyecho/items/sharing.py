@@ -1,7 +1,8 @@
 """Batch echoing by reference: how items are watched, copied and labelled between their uses.
 
 The native stage protects and watches arrays, tensors, dicts, lists and tuples by itself
-(csrc/bindings/sharing.cpp) and asks `describe` for other nodes. All other objects pass as they are.
+(csrc/bindings/items/sharing.cpp) and asks `describe` for other nodes. All other objects pass as
+they are.
 """
 
 from __future__ import annotations

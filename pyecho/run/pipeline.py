@@ -55,10 +55,10 @@ class Echo(Protocol):
     def state(
         self, *, payload: bool, with_held: bool, taken: tuple[int, int] | None = None
     ) -> dict[str, Any]:
-        """Return where the node stands, as `_core.Stage._state`, and its items in host memory."""
+        """Return where the node stands, as `_core.ExampleStage._state`, and its items."""
 
     def stats(self) -> dict[str, int]:
-        """Return the counters of `_core.Stage._stats`."""
+        """Return the counters of `_core.ExampleStage._stats`."""
 
     def counts(self) -> tuple[int, int]:
         """Return how many uses were taken, and how many fresh items among them."""

@@ -287,7 +287,7 @@ def whole_state(
 def with_ends(items: list[Any], queue: dict[str, Any], iterations: int) -> list[Any]:
     """Put the ends of passes between the items that a stage holds, each used once.
 
-    `queue`: the state of the stage (see `_core.Stage._state`). `iterations`: taken from it.
+    `queue`: the state of the stage (see `_core.ExampleStage._state`). `iterations`: taken from it.
     """
     passes = queue["passes"]
     ahead = Position.of_input(queue).passes_ended - iterations

@@ -37,6 +37,19 @@ TEST(Random, keys_and_units_never_change) {
   EXPECT_DOUBLE_EQ(unit_at(0x1c24566e5926353eU, 5), 0.8912198197914626);
 }
 
+TEST(Random, numbers_made_ahead_are_the_same_and_can_be_looked_at) {
+  Xoshiro256 random(4);
+  RandomAhead ahead(4);
+  for (std::uint32_t draw = 0; draw < 200; ++draw) {
+    const std::uint32_t bound = 1000 + draw;
+    RandomAhead later = ahead;
+    for (std::uint32_t others = 0; others <= RandomAhead::kAhead; ++others) {
+      ASSERT_EQ(ahead.peek(others, bound), later.below(bound));
+    }
+    ASSERT_EQ(ahead.below(bound), random.below(bound));
+  }
+}
+
 // Without rejection a third of the numbers below 3 * 2^30 would be twice as likely as the others.
 TEST(Random, below_is_uniform_where_rejection_matters) {
   Xoshiro256 random(4);

@@ -53,7 +53,8 @@ bool EchoFactor::next_gets_more() noexcept {
     const auto left = static_cast<double>(chosen_end_ - index_);
     more = unit_at(key_, index_) * left < static_cast<double>(wanted_ - given_);
   } else {
-    const std::uint64_t place = is_known ? (first_place() + index_) % items_ : index_;
+    std::uint64_t place = index_ + (is_known ? first_place() : 0);
+    place -= is_known && place >= items_ ? items_ : 0;
     more = more_among(place + 1) > more_among(place);
   }
   ++index_;
@@ -69,7 +70,7 @@ void EchoFactor::enter_part() noexcept {
   const auto wanted_before = [&](std::uint64_t item) {
     const std::uint64_t left = all - given_in_first_;
     const double share = static_cast<double>(item - part_) / static_cast<double>(items_ - part_);
-    const double wanted = std::floor(static_cast<double>(left) * share + unit_at(key_, items_));
+    const double wanted = static_cast<double>(left) * share + unit_at(key_, items_);
     return given_in_first_ + std::min(left, static_cast<std::uint64_t>(wanted));
   };
   given_ = wanted_before(index_);

@@ -13,7 +13,6 @@
 // drawn in the same way.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -45,7 +44,7 @@ class EchoFactor {
     if (!fractional_) {
       return items * whole_;
     }
-    return static_cast<std::uint64_t>(std::floor(static_cast<double>(items) * factor_ + 0.5));
+    return static_cast<std::uint64_t>(static_cast<double>(items) * factor_ + 0.5);
   }
   // Returns the fewest and the most uses of an item of this pass.
   [[nodiscard]] std::uint32_t min_uses() const noexcept { return whole_; }

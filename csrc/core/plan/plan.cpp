@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
-
-#include "core/plan/fixed_stream.hpp"
+#include <string>
 
 namespace pyecho {
 namespace {
@@ -53,22 +52,33 @@ PlanConfig of_stream(PlanConfig config, std::uint64_t stream) {
   return config;
 }
 
+// Returns the extent of one stream.
+Extent checked(const Extent& extent, bool adaptive) {
+  if (extent.uses == kUnknown) {
+    return extent;
+  }
+  if (adaptive) {
+    throw std::invalid_argument("with an adaptive factor the source's speed decides the uses of a pass");
+  }
+  if (extent.items == kUnknown || extent.items == 0 || extent.uses < extent.items) {
+    throw std::invalid_argument("a pass of " + std::to_string(extent.items) + " items cannot have " +
+                                std::to_string(extent.uses) + " uses: each stream needs items, and of each a use");
+  }
+  if (extent.uses / extent.items >= PlanConfig::kMaxUses) {
+    throw std::invalid_argument("an item has fewer than 2^32 - 1 uses");
+  }
+  return extent;
+}
+
 }  // namespace
 
 Plan::Plan(const PlanConfig& config) : config_(config), segments_(config) {
   for (std::uint32_t number = 0; number < std::max(1U, config.streams); ++number) {
     PlanConfig of_one = of_stream(config, number);
     of_one.part = segments_.part();
-    Turn turn;
-    if (config.adaptive()) {
-      auto stream = std::make_unique<AdaptiveStream>(of_one);
-      adaptive_ = stream.get();
-      turn.stream = std::move(stream);
-    } else {
-      turn.stream = std::make_unique<FixedStream>(of_one);
-    }
-    turn.uses.resize(config.streams > 1 ? kUsesAhead : 0);
-    streams_.push_back(std::move(turn));
+    using Kinds = decltype(Turn::stream);
+    streams_.push_back({.stream = config.adaptive() ? Kinds(AdaptiveStream(of_one)) : Kinds(FixedStream(of_one)),
+                        .uses = std::vector<Use>(config.streams > 1 ? kUsesAhead : 0)});
   }
   numbers_.resize(config.slots);  // not before the configuration is checked
   passes_.reserve(kPassRuns);
@@ -78,7 +88,7 @@ Plan::Plan(const PlanConfig& config) : config_(config), segments_(config) {
 
 std::size_t Plan::size_bytes(const PlanConfig& config) {
   const PlanConfig of_one = of_stream(config, 0);
-  const std::size_t pool = config.adaptive() ? RoundsPool::size_bytes(of_one) : UniformPool::size_bytes(of_one);
+  const std::size_t pool = config.adaptive() ? RoundsPool::size_bytes(of_one) : FixedStream::size_bytes(of_one);
   const std::size_t input = config.slots * sizeof(std::uint32_t);
   const std::size_t ahead = config.streams > 1 ? kUsesAhead * sizeof(Use) : 0;
   return config.slots * sizeof(std::uint64_t) + config.streams * (pool + input + ahead);
@@ -102,21 +112,23 @@ void Plan::begin(std::uint64_t epoch, const Extent& extent, const Segment& segme
   has_joints_ = segment.passes + segment.parts > 0 || !config_.replay->contains({.epoch = epoch, .pass = epoch}) ||
                 std::ranges::count_if(*config_.replay, is_of_run) > 1;
   turn_ = rows % streams;
+  next_fed_ = segment.items % streams;
   last_ahead_ = 0;
   forgets_ = draws_lost_ = false;
   for (std::uint64_t stream = 0; stream < streams; ++stream) {
     const Crossing at = segment.streams.empty() ? Crossing{} : segment.streams[stream];
     const std::uint64_t begin = share_of(rows, stream, streams);
     const std::uint64_t items = extent.items == kUnknown ? kUnknown : share_of(extent.items, stream, streams);
-    streams_[stream].stream->begin({.epoch = epoch,
-                                    .passes = segment.passes,
-                                    .items = share_of(segment.items, stream, streams),
-                                    .parts = segment.parts,
-                                    .at = at,
-                                    .iterations = iterations,
-                                    .uses = begin,
-                                    .lead = (at.iterations - iterations) * of_iteration + at.uses - begin},
-                                   {.items = items, .uses = uses});
+    const StreamBegin from{.epoch = epoch,
+                           .passes = segment.passes,
+                           .items = share_of(segment.items, stream, streams),
+                           .parts = segment.parts,
+                           .at = at,
+                           .iterations = iterations,
+                           .uses = begin,
+                           .lead = (at.iterations - iterations) * of_iteration + at.uses - begin};
+    const Extent own = checked({.items = items, .uses = uses}, config_.adaptive());
+    std::visit([&](auto& of_kind) { of_kind.begin(from, own); }, streams_[stream].stream);
     streams_[stream].next = streams_[stream].ahead = 0;
   }
   bases_.assign(1, {.begin = {.passes = segment.passes,
@@ -133,8 +145,8 @@ void Plan::end_pass() {
   }
   const std::uint64_t items = open_items();
   count_pass();
-  for (const Turn& turn : streams_) {
-    turn.stream->end_pass();
+  for (Turn& turn : streams_) {
+    shared(turn).end_pass();
   }
   if (segments_.end_pass(items)) {
     begin_segment();
@@ -152,7 +164,8 @@ void Plan::begin_segment() {
     return;
   }
   const auto is_old = [&](const Turn& turn) {
-    return turn.stream->crossings().size() > 1 && turn.stream->drawn_since(1) > kUsesKept;
+    const std::vector<Stream::Begun>& segments = shared(turn).segments();
+    return segments.size() > 1 && shared(turn).drawn() - segments[1].drawn > kUsesKept;
   };
   while (bases_.size() > 1 && std::ranges::all_of(streams_, is_old)) {
     const std::size_t runs = bases_[1].run;
@@ -161,8 +174,8 @@ void Plan::begin_segment() {
     for (Base& base : bases_) {
       base.run -= runs;
     }
-    for (const Turn& turn : streams_) {
-      turn.stream->forget_crossing();
+    for (Turn& turn : streams_) {
+      std::visit([](auto& stream) { stream.forget_segment(); }, turn.stream);
     }
   }
   bases_.push_back({.begin = {.passes = passes_ended_,
@@ -172,8 +185,8 @@ void Plan::begin_segment() {
                               .alike = alike_,
                               .streams = {}},
                     .run = passes_.size()});
-  for (const Turn& turn : streams_) {
-    turn.stream->end_segment(epoch_ + passes_ended_, segments_.parts());
+  for (Turn& turn : streams_) {
+    shared(turn).end_segment(epoch_ + passes_ended_, segments_.parts());
   }
 }
 
@@ -182,8 +195,8 @@ bool Plan::end_input() {
     return false;
   }
   count_pass();
-  for (const Turn& turn : streams_) {
-    turn.stream->end_input();
+  for (Turn& turn : streams_) {
+    shared(turn).end_input();
   }
   return true;
 }
@@ -196,11 +209,13 @@ void Plan::count_pass() {
   ++passes_.back().passes;
   ++passes_ended_;
   pass_fed_ = fed_;
+  next_fed_ = 0;
 }
 
 Outcome Plan::draw(std::span<Use> rows, std::uint32_t& drawn, bool awaited) {
   if (streams_.size() == 1) {
-    const Outcome outcome = streams_[0].stream->draw(rows, drawn, awaited);
+    const auto draw_from = [&](auto& stream) { return stream.draw(rows, drawn, awaited); };
+    const Outcome outcome = std::visit(draw_from, streams_[0].stream);
     if (forgets_) {
       const auto is_lost = [this](const Use& use) { return numbers_[use.slot] == kUnknown; };
       draws_lost_ = draws_lost_ || std::ranges::any_of(rows.first(drawn), is_lost);
@@ -210,39 +225,42 @@ Outcome Plan::draw(std::span<Use> rows, std::uint32_t& drawn, bool awaited) {
   for (drawn = 0; drawn < rows.size(); ++drawn) {
     Turn& turn = streams_[turn_];
     if (turn.next == turn.ahead) {
-      // With unique_in_batch a pool that drains may end the batch early, and what was drawn for it would come too late.
-      const std::size_t share =
-          config_.unique_in_batch && ended() ? 1 : (rows.size() - drawn - 1) / streams_.size() + 1;
-      turn.next = 0;
-      const std::span<Use> ahead = std::span(turn.uses).first(std::min(share, turn.uses.size()));
-      const Outcome outcome = turn.stream->draw(ahead, turn.ahead, awaited);
-      if (turn.ahead == 0) {
+      if (const Outcome outcome = draw_ahead(turn, rows.size() - drawn, awaited); turn.ahead == 0) {
         return outcome;
       }
-      last_ahead_ += static_cast<std::uint32_t>(std::ranges::count(ahead.first(turn.ahead), true, &Use::last));
     }
     rows[drawn] = turn.uses[turn.next++];
     last_ahead_ -= rows[drawn].last ? 1 : 0;
-    rows[drawn].source_index = rows[drawn].source_index * streams_.size() + turn_;
-    turn_ = turn_ + 1 == streams_.size() ? 0 : turn_ + 1;
+    turn_ = after(turn_);
   }
   return Outcome::kOk;
 }
 
+// Draws the part of one of several streams of so many rows.
+Outcome Plan::draw_ahead(Turn& turn, std::uint64_t rows, bool awaited) {
+  // With unique_in_batch a pool that drains may end the batch early, and what was drawn for it would come too late.
+  const std::uint64_t share = config_.unique_in_batch && ended() ? 1 : (rows - 1) / streams_.size() + 1;
+  const std::span<Use> ahead = std::span(turn.uses).first(std::min<std::uint64_t>(share, turn.uses.size()));
+  turn.next = 0;
+  const auto draw_from = [&](auto& stream) { return stream.draw(ahead, turn.ahead, awaited); };
+  const Outcome outcome = std::visit(draw_from, turn.stream);
+  for (Use& use : ahead.first(turn.ahead)) {
+    use.source_index = use.source_index * streams_.size() + turn_;
+    last_ahead_ += use.last ? 1 : 0;
+  }
+  return outcome;
+}
+
 void Plan::end_batch() noexcept {
-  for (const Turn& turn : streams_) {
-    turn.stream->end_batch();
+  for (Turn& turn : streams_) {
+    std::visit([](auto& stream) { stream.end_batch(); }, turn.stream);
   }
 }
 
 void Plan::next_iteration() noexcept {
-  for (const Turn& turn : streams_) {
-    turn.stream->next_iteration();
+  for (Turn& turn : streams_) {
+    std::visit([](auto& stream) { stream.next_iteration(); }, turn.stream);
   }
-}
-
-bool Plan::finished() const noexcept {
-  return std::ranges::any_of(streams_, [](const Turn& turn) { return turn.stream->finished(); });
 }
 
 PlanPosition Plan::position(std::uint64_t iterations, std::uint64_t rows) const {
@@ -251,11 +269,11 @@ PlanPosition Plan::position(std::uint64_t iterations, std::uint64_t rows) const 
     segment = bases_[base].begin;
     segment.streams.clear();
     for (std::uint64_t stream = 0; stream < streams_.size(); ++stream) {
-      const std::vector<Crossing>& crossings = streams_[stream].stream->crossings();
-      if (base >= crossings.size() || !is_before(crossings[base], stream, streams_.size(), iterations, rows)) {
+      const std::vector<Stream::Begun>& begun = shared(streams_[stream]).segments();
+      if (base >= begun.size() || !is_before(begun[base].at, stream, streams_.size(), iterations, rows)) {
         return false;
       }
-      segment.streams.push_back(crossings[base]);
+      segment.streams.push_back(begun[base].at);
     }
     return true;
   };
@@ -269,8 +287,8 @@ PlanPosition Plan::position(std::uint64_t iterations, std::uint64_t rows) const 
     segment.streams.clear();
   }
   Decisions decisions;
-  for (std::size_t at = base; adaptive_ != nullptr && at < adaptive_->logs().size(); ++at) {
-    const Decisions& more = adaptive_->logs()[at].decisions;
+  for (std::size_t at = base; adaptive() != nullptr && at < adaptive()->logs().size(); ++at) {
+    const Decisions& more = adaptive()->logs()[at].decisions;
     decisions.insert(decisions.end(), more.begin(), more.end());
   }
   return {.epoch = epoch_,
@@ -292,7 +310,7 @@ Places Plan::items() const {
 std::uint32_t Plan::resident() const noexcept {
   std::uint32_t items = last_ahead_;
   for (const Turn& turn : streams_) {
-    items += turn.stream->resident();
+    items += std::visit([](const auto& stream) { return stream.resident(); }, turn.stream);
   }
   return items;
 }

@@ -27,12 +27,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/plan/adaptive_stream.hpp"
+#include "core/plan/fixed_stream.hpp"
 #include "core/plan/segments.hpp"
 
 namespace pyecho {
@@ -95,8 +96,8 @@ class Plan {
              std::uint64_t rows);
   // After begin(): takes these decisions again, and those of PlanConfig::replay if they go on longer.
   void replay(Decisions decisions) {
-    if (adaptive_ != nullptr) {
-      adaptive_->replay(std::move(decisions));
+    if (AdaptiveStream* const stream = adaptive()) {
+      stream->replay(std::move(decisions));
     }
   }
 
@@ -108,7 +109,8 @@ class Plan {
     if (open_items() == segments_.next()) [[unlikely]] {
       end_part();
     }
-    streams_[streams_.size() == 1 ? 0 : open_items() % streams_.size()].stream->feed(slot);
+    shared(streams_[next_fed_]).feed(slot);
+    next_fed_ = after(next_fed_);
     numbers_[slot] = fed_++;
   }
   // Marks the items fed since the last end_pass() as a complete pass. Another pass follows.
@@ -126,7 +128,8 @@ class Plan {
   // Returns the outcome that a draw of one use would have.
   Outcome ready(bool awaited = true) {
     Turn& turn = streams_[turn_];
-    return turn.next < turn.ahead ? Outcome::kOk : turn.stream->ready(awaited);
+    const auto is_ready = [&](auto& stream) { return stream.ready(awaited); };
+    return turn.next < turn.ahead ? Outcome::kOk : std::visit(is_ready, turn.stream);
   }
   // Ends the batch; the next draw belongs to another one.
   void end_batch() noexcept;
@@ -137,37 +140,40 @@ class Plan {
   // call it after each draw() and ready().
   template <class Visit>
   void take_left(const Visit& visit) {
-    if (adaptive_ != nullptr && !adaptive_->left().empty()) {
-      visit(std::span<const std::uint32_t>(adaptive_->left()));
-      adaptive_->left().clear();
+    if (AdaptiveStream* const stream = adaptive(); stream != nullptr && !stream->left().empty()) {
+      visit(std::span<const std::uint32_t>(stream->left()));
+      stream->left().clear();
     }
   }
   // Calls visit(segment, decisions) for the segments that are remembered, with the decisions of an adaptive factor: the
   // newest first, until it returns false.
   template <class Visit>
   void each_log(const Visit& visit) const {
-    for (std::size_t at = adaptive_ == nullptr ? 0 : adaptive_->logs().size(); at > 0; --at) {
-      const auto& [segment, decisions] = adaptive_->logs()[at - 1];
+    const AdaptiveStream* const stream = adaptive();
+    for (std::size_t at = stream == nullptr ? 0 : stream->logs().size(); at > 0; --at) {
+      const auto& [segment, decisions] = stream->logs()[at - 1];
       if (!visit(segment, decisions)) {
         return;
       }
     }
   }
   // Returns the number of decisions of an adaptive factor since begin().
-  [[nodiscard]] std::uint64_t decided() const noexcept { return adaptive_ == nullptr ? 0 : adaptive_->decided(); }
+  [[nodiscard]] std::uint64_t decided() const noexcept { return adaptive() == nullptr ? 0 : adaptive()->decided(); }
   // True if PlanConfig::replay cannot be that of this input: the plan has gone on without it.
   [[nodiscard]] bool diverged() const noexcept {
-    return draws_lost_ || (adaptive_ != nullptr && adaptive_->diverged());
+    return draws_lost_ || (adaptive() != nullptr && adaptive()->diverged());
   }
 
   // True once the last iteration is over: every use of every item has been drawn, and no input can follow.
-  [[nodiscard]] bool finished() const noexcept;
+  [[nodiscard]] bool finished() const noexcept {
+    return std::ranges::any_of(streams_, [](const Turn& turn) { return shared(turn).finished(); });
+  }
   // Returns a lower bound of the items to feed before `draws` more draws, or all that the iteration has left, can be
   // made (if the input does not end). Valid after draw() or ready() returned kEmpty.
   [[nodiscard]] std::uint64_t min_items(std::uint64_t draws) const noexcept {
     const std::size_t streams = streams_.size();
-    const Stream& stream = *streams_[turn_].stream;
-    return streams == 1 ? stream.min_items(draws) : (stream.min_items(1) - 1) * streams + 1;
+    const auto min_items = [&](const auto& stream) { return stream.min_items(streams == 1 ? draws : 1); };
+    return (std::visit(min_items, streams_[turn_].stream) - 1) * streams + 1;
   }
   // Returns the number of items in the pool, those included whose last use waits for its turn.
   [[nodiscard]] std::uint32_t resident() const noexcept;
@@ -181,7 +187,7 @@ class Plan {
   [[nodiscard]] std::uint64_t taken() const noexcept { return taken_ + fed_; }
   // Returns the number of items fed since the last end_pass().
   [[nodiscard]] std::uint64_t open_items() const noexcept { return fed_ - pass_fed_; }
-  [[nodiscard]] bool ended() const noexcept { return streams_[0].stream->ended(); }
+  [[nodiscard]] bool ended() const noexcept { return shared(streams_[0]).ended(); }
   // Returns what the plan was fed, and its decisions, since the last segment that begins before so many iterations and
   // rows of the next one.
   [[nodiscard]] PlanPosition position(std::uint64_t iterations, std::uint64_t rows) const;
@@ -205,11 +211,17 @@ class Plan {
   template <class Visit>
   void each_item(const Visit& visit) const {
     for (const Turn& turn : streams_) {
-      turn.stream->each_slot([&](std::uint32_t slot) {
+      const auto visit_known = [&](std::uint32_t slot) {
         if (numbers_[slot] != kUnknown) {
           visit(slot, numbers_[slot]);
         }
-      });
+      };
+      for (std::uint32_t slot = 0; slot < config_.slots; ++slot) {
+        if (std::visit([&](const auto& stream) { return stream.holds(slot); }, turn.stream)) {
+          visit_known(slot);
+        }
+      }
+      shared(turn).each_waiting(visit_known);
       for (std::uint32_t use = turn.next; use < turn.ahead; ++use) {
         if (turn.uses[use].last) {
           visit(turn.uses[use].slot, numbers_[turn.uses[use].slot]);
@@ -223,7 +235,7 @@ class Plan {
   static constexpr std::uint32_t kUsesAhead = 32;  // of each of several streams
 
   struct Turn {
-    std::unique_ptr<Stream> stream;
+    std::variant<FixedStream, AdaptiveStream> stream;
     std::vector<Use> uses;    // drawn ahead, by one of several streams
     std::uint32_t next = 0;   // of these
     std::uint32_t ahead = 0;  // how many there are
@@ -236,6 +248,22 @@ class Plan {
   };
   static constexpr std::uint64_t kUsesKept = std::uint64_t{1} << 26;  // of a stream, more than are made ahead
 
+  // Returns what streams of both kinds have.
+  [[nodiscard]] static Stream& shared(Turn& turn) noexcept {
+    return std::visit([](Stream& stream) -> Stream& { return stream; }, turn.stream);
+  }
+  [[nodiscard]] static const Stream& shared(const Turn& turn) noexcept {
+    return std::visit([](const Stream& stream) -> const Stream& { return stream; }, turn.stream);
+  }
+  // Returns the one stream, if the factor is adaptive, else null.
+  [[nodiscard]] AdaptiveStream* adaptive() noexcept { return std::get_if<AdaptiveStream>(&streams_[0].stream); }
+  [[nodiscard]] const AdaptiveStream* adaptive() const noexcept {
+    return std::get_if<AdaptiveStream>(&streams_[0].stream);
+  }
+  [[nodiscard]] std::size_t after(std::size_t stream) const noexcept {
+    return stream + 1 == streams_.size() ? 0 : stream + 1;
+  }
+  Outcome draw_ahead(Turn& turn, std::uint64_t rows, bool awaited);
   void count_pass();
   void end_part();
   void begin_segment();
@@ -243,11 +271,11 @@ class Plan {
   const PlanConfig config_;
   std::vector<std::uint64_t> numbers_;  // by slot
   std::vector<Turn> streams_;
-  std::uint32_t last_ahead_ = 0;        // last uses of items that wait for their turns
-  AdaptiveStream* adaptive_ = nullptr;  // the one stream, if the factor is adaptive
+  std::uint32_t last_ahead_ = 0;  // last uses of items that wait for their turns
   std::uint64_t epoch_ = 0;
   Extent extent_;
   std::size_t turn_ = 0;         // the stream of the next use
+  std::size_t next_fed_ = 0;     // the stream of the next item
   std::uint64_t fed_ = 0;        // items so far
   std::uint64_t pass_fed_ = 0;   // items fed before the pass that is being fed
   std::vector<PassRun> passes_;  // that have ended since the first of bases_

@@ -1,10 +1,12 @@
 // Input and output of a plan: its configuration, and the uses that it draws.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <vector>
 
-#include "core/plan/decisions.hpp"
 #include "core/plan/echo_factor.hpp"
 
 namespace pyecho {
@@ -16,6 +18,31 @@ struct Use {
   std::uint64_t source_index;  // number of the item in its pass over the source
   bool last;                   // true for the last use of the item
 };
+
+// An item on its way into a pool.
+struct Item {
+  std::uint32_t slot;
+  std::uint64_t source_index;  // in its pass
+  std::uint32_t uses;          // with an adaptive factor: at most
+};
+
+// The decisions of an adaptive factor: for each batch the number of events (items, ends of passes) taken before it.
+using Decisions = std::vector<std::uint32_t>;
+
+// A segment of any run.
+struct SegmentName {
+  std::uint64_t epoch = 0;  // the first of passes that flow into each other
+  std::uint64_t pass = 0;   // in which it begins; the first one is `epoch`
+  std::uint64_t parts = 0;  // see Segment
+  auto operator<=>(const SegmentName&) const = default;
+};
+
+using DecisionLog = std::map<SegmentName, Decisions>;
+
+// Of a plan that has diverged from the decisions to take again.
+inline constexpr const char* kOtherLog =
+    "the log is not that of this run: the pool cannot take as many items before a batch as the log says; replay needs "
+    "the source, the options, the seed and the epochs of the run that made the log";
 
 struct PlanConfig {
   std::uint32_t capacity = 1;  // distinct items in the pool; 1: no shuffling, uses of an item are consecutive

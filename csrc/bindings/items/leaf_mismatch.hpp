@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "bindings/errors.hpp"
+#include "bindings/items/structure.hpp"
 #include "bindings/numpy_api.hpp"
-#include "bindings/structure.hpp"
 
 namespace pyecho::bindings {
 

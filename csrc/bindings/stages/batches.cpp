@@ -5,9 +5,9 @@
 #include <tuple>
 
 #include "bindings/errors.hpp"
-#include "bindings/example_stage.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/ownership.hpp"
+#include "bindings/stages/buffer.hpp"
 
 namespace py = pybind11;
 
@@ -32,7 +32,41 @@ Lease& lease_of(const py::object& capsule) noexcept {
 }
 
 Outcome ExampleStage::try_emit(PyObject*& emission) {
-  while (!pending_) {
+  if (!pending_) {
+    const Outcome outcome = take_batch();
+    if (outcome != Outcome::kOk) {
+      return outcome;
+    }
+  }
+  // If delivery fails, pending_ keeps the batch for the next call.
+  // A reference of its own, because another thread, or the hook of a warning, may stop the buffer meanwhile.
+  const py::object owner = pending_;
+  warn_of_growth();
+  Lease& lease = lease_of(owner);
+  switch (delivery_) {
+    case Delivery::kLent:
+      emission = make_batch(lease, owner).release().ptr();
+      references_.taken(entries_of(lease), lease.uses());
+      break;
+    case Delivery::kSent:
+      emission = sent_batch(lease).release().ptr();
+      references_.taken(entries_of(lease), lease.uses());
+      break;
+    case Delivery::kGiven: {
+      Upload none;
+      HostMemory next = new_memory(core_->layout().batch_bytes(), none);
+      emission = make_batch(lease, static_cast<PyObject*>(lease.owner())).release().ptr();
+      references_.taken(entries_of(lease), lease.uses());
+      lease.exchange(std::move(next));
+    }
+  }
+  pending_ = py::object();
+  return Outcome::kOk;
+}
+
+// Sets pending_ to the next batch that has enough rows.
+inline Outcome ExampleStage::take_batch() {
+  for (;;) {
     if (!next_capsule_) {  // first, since a batch that is taken needs it
       next_capsule_ = new_capsule();
     }
@@ -52,34 +86,14 @@ Outcome ExampleStage::try_emit(PyObject*& emission) {
     if (outcome != Outcome::kOk) {
       return outcome;
     }
-    if (config_.drop_last && lease.rows() < config_.plan.batch_size) {
-      references_.taken(entries_of(lease), lease.uses());
-      drop();
-    } else {
+    if (!config_.drop_last || lease.rows() == config_.plan.batch_size) {
       lease_of(next_capsule_) = std::move(lease);
       pending_ = std::exchange(next_capsule_, {});
+      return Outcome::kOk;
     }
+    references_.taken(entries_of(lease), lease.uses());
+    ++dropped_;
   }
-  // If delivery fails, pending_ keeps the batch for the next call.
-  // A reference of its own, because another thread, or the hook of a warning, may stop the buffer meanwhile.
-  const py::object owner = pending_;
-  warn_of_growth();
-  Lease& lease = lease_of(owner);
-  if (new_memory_.is_none()) {
-    emission = make_batch(lease, owner).release().ptr();
-    references_.taken(entries_of(lease), lease.uses());
-  } else if (config_.uploads != nullptr) {
-    emission = sent_batch(lease).release().ptr();
-    references_.taken(entries_of(lease), lease.uses());
-  } else {  // the batch leaves with its memory, so that the lease ends here
-    Upload none;
-    HostMemory next = new_memory(core_->layout().batch_bytes(), none);
-    emission = make_batch(lease, static_cast<PyObject*>(lease.owner())).release().ptr();
-    references_.taken(entries_of(lease), lease.uses());
-    lease.exchange(std::move(next));
-  }
-  pending_ = py::object();
-  return Outcome::kOk;
 }
 
 Outcome ExampleStage::wait(Deadline slice) {
@@ -126,41 +140,16 @@ HostMemory ExampleStage::new_memory(std::size_t size_bytes, Upload& upload) cons
 }
 
 py::object ExampleStage::make_batch(const Lease& lease, py::handle owner) {
-  std::byte* const data = lease.data();
-  const std::uint32_t rows = lease.rows();
-  const SlotLayout& layout = core_->layout();
-  std::vector<py::object> objects;
-  objects.reserve(structure_.leaves().size());
-  std::size_t references = 0;
-  for (const LeafSpec& leaf : structure_.leaves()) {
-    const std::size_t i = objects.size();
-    if (leaf.by_reference) {
-      objects.push_back(reference_list(references++, entries_of(lease)));
-    } else if (layout.leaves()[i].ragged) {
-      objects.push_back(ragged_leaf(i, lease, owner));
-    } else {
-      objects.push_back(array_leaf(i, data + layout.leaves()[i].batch_offset, rows, owner));
+  std::vector<py::object> leaves(structure_.leaves().size());
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const SlotLayout::Leaf& leaf = core_->layout().leaves()[i];
+    if (leaf.ragged) {
+      leaves[i] = ragged_leaf(i, lease, owner);
+    } else if (!structure_.leaves()[i].by_reference) {
+      leaves[i] = array_leaf(i, lease.data() + leaf.batch_offset, lease.rows(), owner);
     }
   }
-  py::object batch = structure_.unflatten(objects);
-  if (!config_.with_info) {
-    give_up_nest(batch.ptr());
-    return batch;
-  }
-  const auto column = [&](std::size_t offset, int type) {
-    const npy_intp dims[] = {static_cast<npy_intp>(rows)};
-    auto* const dtype = reinterpret_cast<PyObject*>(PyArray_DescrFromType(type));
-    return array_on(data + offset, py::reinterpret_steal<py::object>(dtype), dims, owner);
-  };
-  return with_info(batch, column(layout.source_index_offset(), NPY_INT64), column(layout.use_offset(), NPY_INT32));
-}
-
-py::object ExampleStage::with_info(const py::object& batch, const py::object& source_index,
-                                   const py::object& use) const {
-  py::object info = call_python([&] { return info_type_(source_index, use); });
-  py::object emission = py::make_tuple(batch, std::move(info));
-  give_up_nest(emission.ptr());
-  return emission;
+  return batch_of(leaves, lease, [&](const py::object& column) { return column; }, owner);
 }
 
 // Returns a batch that was sent, as the owner of its memory makes it on the device. If this raises, it can be repeated.
@@ -172,30 +161,38 @@ py::object ExampleStage::sent_batch(const Lease& lease) const {
     lease.upload().error = 0;
   }
   const py::list made = call_python([&] { return owner.attr("leaves")(lease.rows()); });
-  std::vector<py::object> objects;
-  objects.reserve(made.size());
+  std::vector<py::object> leaves;
   for (const py::handle leaf : made) {
-    objects.push_back(py::reinterpret_borrow<py::object>(leaf));
+    leaves.push_back(py::reinterpret_borrow<py::object>(leaf));
   }
-  std::size_t references = 0;
-  for (std::size_t i = 0; i < objects.size(); ++i) {
-    if (structure_.leaves()[i].by_reference) {
-      objects[i] = reference_list(references++, entries_of(lease));
-    }
-  }
-  py::object emission = structure_.unflatten(objects);
-  if (config_.with_info) {
-    const auto column = [&]<class To>(std::size_t offset, To /*type*/) {
-      const auto* const from = reinterpret_cast<const To*>(lease.data() + offset);
-      return py::array_t<To>(static_cast<py::ssize_t>(lease.rows()), from);  // a copy
-    };
-    emission = with_info(emission, column(core_->layout().source_index_offset(), std::int64_t{}),
-                         column(core_->layout().use_offset(), std::int32_t{}));
-  } else {
-    give_up_nest(emission.ptr());
-  }
+  const auto copy = [](const py::object& column) { return owned(PyArray_NewCopy(as_array(column), NPY_CORDER)); };
+  py::object emission = batch_of(leaves, lease, copy, owner);
   const auto next = call_python([&] { return owner.attr("go_on")(); }).cast<std::uintptr_t>();
   lease.upload().to = reinterpret_cast<void*>(next);  // NOLINT(performance-no-int-to-ptr)
+  return emission;
+}
+
+// Returns the batch of these leaves, those that travel by reference apart, and its info if that is wanted: `keep` makes
+// it of arrays on the lease's memory.
+template <class Keep>
+inline py::object ExampleStage::batch_of(std::vector<py::object>& leaves, const Lease& lease, const Keep& keep,
+                                  py::handle owner) const {
+  for (std::size_t position = 0; const std::size_t leaf : structure_.reference_leaves()) {
+    leaves[leaf] = reference_list(position++, entries_of(lease));
+  }
+  py::object emission = structure_.unflatten(leaves);
+  if (config_.with_info) {
+    const auto column = [&](std::size_t offset, int type) {
+      const npy_intp dims[] = {static_cast<npy_intp>(lease.rows())};
+      auto* const dtype = reinterpret_cast<PyObject*>(PyArray_DescrFromType(type));
+      return keep(array_on(lease.data() + offset, py::reinterpret_steal<py::object>(dtype), dims, owner));
+    };
+    const py::object source_index = column(core_->layout().source_index_offset(), NPY_INT64);
+    const py::object use = column(core_->layout().use_offset(), NPY_INT32);
+    py::object info = call_python([&] { return info_type_(source_index, use); });
+    emission = py::make_tuple(std::move(emission), std::move(info));
+  }
+  give_up_nest(emission.ptr());
   return emission;
 }
 
@@ -261,11 +258,15 @@ py::list ExampleStage::reference_list(std::size_t position, std::span<const Refe
 
 void ExampleStage::set_references(std::uint32_t slot, py::tuple references) {
   const Section section(lock());
-  const ReferenceTable::Entry entry = references_.put(std::move(references));
-  std::memcpy(core_->slot_data(slot) + core_->layout().leaves().back().slot_offset, &entry, sizeof(entry));
-  if (references_.adaptive()) {
-    references_.enter(slot, entry, core_->batches_ahead());
-  }
+  const ReferenceTable::Entry entry = references_.put(std::move(references), slot, core_->batches_ahead());
+  std::memcpy(entry_of(slot), &entry, sizeof(entry));
+}
+
+void ExampleStage::drop_references(std::uint32_t slot) {
+  const Section section(lock());
+  ReferenceTable::Entry entry = 0;
+  std::memcpy(&entry, entry_of(slot), sizeof(entry));
+  references_.drop(entry);
 }
 
 void ExampleStage::raise_exhausted() const {

@@ -1,7 +1,8 @@
-#include "bindings/item_view.hpp"
+#include "bindings/items/item_view.hpp"
+
+#include <numpy/arrayscalars.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <new>
 #include <string>
@@ -9,7 +10,7 @@
 
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
-#include "bindings/leaf_mismatch.hpp"
+#include "bindings/items/leaf_mismatch.hpp"
 #include "core/memory/slot_memory.hpp"
 #include "core/memory/stream_copy.hpp"
 
@@ -61,8 +62,17 @@ void copy_column(std::span<std::byte* const> slots, std::size_t slot_offset, con
 }
 
 constexpr std::size_t kMaxColumnBytes = 16;
-// By the binary logarithm of the size.
-constexpr std::array kCopyColumn{&copy_column<1>, &copy_column<2>, &copy_column<4>, &copy_column<8>, &copy_column<16>};
+constexpr std::size_t kMostNumberBytes = 16;  // as ItemView::Source::number has
+// By their size; null for sizes that no number has.
+constexpr std::array<decltype(&copy_column<1>), kMaxColumnBytes + 1> kCopyColumn = [] {
+  std::array<decltype(&copy_column<1>), kMaxColumnBytes + 1> made{};
+  made[1] = &copy_column<1>;
+  made[2] = &copy_column<2>;
+  made[4] = &copy_column<4>;
+  made[8] = &copy_column<8>;
+  made[16] = &copy_column<16>;
+  return made;
+}();
 
 // True if an array has the dtype and the axes of a leaf, behind so many others.
 bool fits(const LeafSpec& leaf, PyArrayObject* array, std::size_t leading_axes) {
@@ -73,16 +83,30 @@ bool fits(const LeafSpec& leaf, PyArrayObject* array, std::size_t leading_axes) 
          (PyArray_DESCR(array) == expected || PyArray_EquivTypes(PyArray_DESCR(array), expected) != 0);
 }
 
-std::unique_ptr<StridedRow> strided_row(PyArrayObject* array, std::size_t leading_axes) {
+void describe_row(StridedRow& row, PyArrayObject* array, std::size_t leading_axes) {
   const auto axes = static_cast<std::size_t>(PyArray_NDIM(array)) - leading_axes;
-  return std::make_unique<StridedRow>(std::span<const npy_intp>(PyArray_DIMS(array) + leading_axes, axes),
-                                      std::span<const npy_intp>(PyArray_STRIDES(array) + leading_axes, axes),
-                                      static_cast<std::size_t>(PyArray_ITEMSIZE(array)));
+  row.describe(std::span<const npy_intp>(PyArray_DIMS(array) + leading_axes, axes),
+               std::span<const npy_intp>(PyArray_STRIDES(array) + leading_axes, axes),
+               static_cast<std::size_t>(PyArray_ITEMSIZE(array)));
 }
 
 template <class Number>
 void store(std::byte* to, Number value) noexcept {
   std::memcpy(to, &value, sizeof(value));
+}
+
+// Writes a scalar of NumPy's of the type of this leaf's dtype, which is a plain number. Returns false for all else.
+bool write_scalar(const PyArray_Descr* dtype, PyObject* object, std::byte* to) noexcept {
+  static_assert(offsetof(PyByteScalarObject, obval) == sizeof(PyObject) &&
+                offsetof(PyCDoubleScalarObject, obval) == sizeof(PyObject));
+  const int type = dtype->type_num;
+  const auto size_bytes = static_cast<std::size_t>(PyDataType_ELSIZE(dtype));
+  if (Py_TYPE(object) != dtype->typeobj || !(type <= NPY_CDOUBLE || type == NPY_HALF) ||
+      size_bytes > kMostNumberBytes || PyDataType_ISBYTESWAPPED(dtype)) {
+    return false;
+  }
+  std::memcpy(to, reinterpret_cast<const std::byte*>(object) + sizeof(PyObject), size_bytes);
+  return true;
 }
 
 // Writes a Python number of the kind of this leaf's dtype, or an int where that is float64. Returns false for all else.
@@ -101,7 +125,7 @@ bool write_number(const LeafSpec& leaf, PyObject* object, std::byte* to) {
   } else if (type == NPY_CDOUBLE && PyComplex_Check(object)) {
     store(to, PyComplex_AsCComplex(object));
   } else {
-    return false;
+    return write_scalar(dtype, object, to);
   }
   if (PyErr_Occurred() != nullptr) {
     PyErr_Clear();
@@ -118,16 +142,13 @@ bool write_number(const LeafSpec& leaf, PyObject* object, std::byte* to) {
 
 }  // namespace
 
-ItemView::ItemView(const Structure& structure, py::handle item, bool batched, const py::object& to_array)
-    : batched_(batched), sources_(structure.leaves().size()), rows_(batched ? kUnknownRows : 1) {
-  std::vector<py::object> found = structure.flatten(item);
-  for (std::size_t i = 0; i < sources_.size(); ++i) {
-    const LeafSpec& leaf = structure.leaves()[i];
-    sources_[i].owner = std::move(found[i]);
-    resolve(leaf, sources_[i], to_array);
-    if (leaf.by_reference) {
-      references_.push_back(sources_[i].owner.ptr());
-    }
+void ItemView::read(py::handle item, bool batched, const py::object& to_array) {
+  batched_ = batched;
+  rows_ = batched ? kUnknownRows : 1;
+  size_bytes_ = 0;
+  structure_.flatten(item, owners_);
+  for (std::size_t index = 0; index < sources_.size(); ++index) {
+    resolve(index, to_array);
   }
   size_bytes_ *= rows();
 }
@@ -141,10 +162,16 @@ void ItemView::set_rows(const LeafSpec& leaf, Py_ssize_t rows) {
   rows_ = static_cast<std::size_t>(rows);
 }
 
-void ItemView::resolve(const LeafSpec& leaf, Source& source, const py::object& to_array) {
-  PyObject* const object = source.owner.ptr();
+void ItemView::resolve(std::size_t index, const py::object& to_array) {
+  const LeafSpec& leaf = structure_.leaves()[index];
+  Source& source = sources_[index];
+  py::object& owner = owners_[index];
+  PyObject* const object = owner.ptr();
+  source.row_stride_bytes = 0;
+  source.is_strided = false;
+  source.piece_count = 0;
   if (leaf.by_reference) {
-    resolve_references(leaf, source);
+    resolve_references(leaf, owner);
     return;
   }
   if (!batched_ && leaf.shape.empty() && write_number(leaf, object, source.number.data())) {
@@ -153,7 +180,7 @@ void ItemView::resolve(const LeafSpec& leaf, Source& source, const py::object& t
     return;
   }
   if (batched_ && leaf.variable.axes > 0 && (PyList_Check(object) || is_object_column(object))) {
-    resolve_rows(leaf, source, to_array);
+    resolve_rows(leaf, source, owner, to_array);
     return;
   }
   if (!PyArray_Check(object)) {
@@ -161,49 +188,58 @@ void ItemView::resolve(const LeafSpec& leaf, Source& source, const py::object& t
     if (PyArray_CheckScalar(object)) {
       array = py::reinterpret_steal<py::object>(PyArray_FromAny(object, nullptr, 0, 0, 0, nullptr));
     } else if (!to_array.is_none()) {
-      array = call_python([&] { return to_array(source.owner); });
+      array = call_python([&] { return to_array(owner); });
     }
     if (!array || !PyArray_Check(array.ptr())) {
       PyErr_Clear();
-      raise_leaf_mismatch(leaf, batched_, source.owner);
+      raise_leaf_mismatch(leaf, batched_, owner);
     }
-    source.owner = std::move(array);
+    owner = std::move(array);
   }
-  resolve_array(leaf, source);
+  resolve_array(leaf, source, owner);
 }
 
-void ItemView::resolve_array(const LeafSpec& leaf, Source& source) {
-  refuse_masked(leaf, source.owner);
-  PyArrayObject* const array = as_array(source.owner);
+void ItemView::resolve_array(const LeafSpec& leaf, Source& source, py::handle owner) {
+  refuse_masked(leaf, owner);
+  PyArrayObject* const array = as_array(owner);
   const std::size_t leading_axes = batched_ ? 1 : 0;
   if (leaf.variable.axes > 0) {
-    source.pieces.push_back(piece_of(leaf, source.owner, batched_));
+    size_bytes_ += add_piece(leaf, source, owner, batched_).size_bytes;
   } else if (!fits(leaf, array, leading_axes)) {
-    raise_leaf_mismatch(leaf, batched_, source.owner);
+    raise_leaf_mismatch(leaf, batched_, owner);
+  } else {
+    size_bytes_ += leaf.size_bytes;
+    source.is_strided = !PyArray_IS_C_CONTIGUOUS(array);
+    if (source.is_strided) {
+      describe_row(source.strided, array, leading_axes);
+    }
   }
   source.data = static_cast<const std::byte*>(PyArray_DATA(array));
   if (batched_) {
     set_rows(leaf, PyArray_DIM(array, 0));
     source.row_stride_bytes = PyArray_STRIDE(array, 0);
   }
-  if (leaf.variable.axes == 0 && !PyArray_IS_C_CONTIGUOUS(array)) {
-    source.strided = strided_row(array, leading_axes);
-  }
-  size_bytes_ += leaf.variable.axes > 0 ? source.pieces[0].size_bytes : leaf.size_bytes;
 }
 
-// Returns a row of a leaf of variable size, or rows of one shape if `batched`.
-ItemView::Piece ItemView::piece_of(const LeafSpec& leaf, py::handle object, bool batched) const {
+// Adds a row of a leaf of variable size, or rows of one shape if `batched`.
+const ItemView::Piece& ItemView::add_piece(const LeafSpec& leaf, Source& source, py::handle object, bool batched) {
   PyArrayObject* const array = as_array(object);
   const std::size_t leading_axes = batched ? 1 : 0;
   if (!fits(leaf, array, leading_axes)) {
     raise_leaf_mismatch(leaf, batched, object);
   }
+  if (source.piece_count == source.pieces.size()) {
+    source.pieces.emplace_back();
+  }
+  Piece& piece = source.pieces[source.piece_count++];
   const std::span extents(PyArray_DIMS(array) + leading_axes, leaf.shape.size());
-  Piece piece{.data = static_cast<const std::byte*>(PyArray_DATA(array)),
-              .strided = PyArray_IS_C_CONTIGUOUS(array) ? nullptr : strided_row(array, leading_axes),
-              .shape = {extents.begin(), extents.end()},
-              .size_bytes = leaf.variable.element_bytes};
+  piece.data = static_cast<const std::byte*>(PyArray_DATA(array));
+  piece.shape.assign(extents.begin(), extents.end());
+  piece.is_strided = !PyArray_IS_C_CONTIGUOUS(array);
+  if (piece.is_strided) {
+    describe_row(piece.strided, array, leading_axes);
+  }
+  piece.size_bytes = leaf.variable.element_bytes;
   for (const std::uint64_t extent : piece.shape) {  // of an array that is there
     piece.size_bytes *= extent;
   }
@@ -217,8 +253,8 @@ ItemView::Piece ItemView::piece_of(const LeafSpec& leaf, py::handle object, bool
 }
 
 // A column of arrays, one for each row.
-void ItemView::resolve_rows(const LeafSpec& leaf, Source& source, const py::object& to_array) {
-  const auto arrays = owned<py::list>(PySequence_List(source.owner.ptr()));  // a copy: the other is the user's
+void ItemView::resolve_rows(const LeafSpec& leaf, Source& source, py::object& owner, const py::object& to_array) {
+  const auto arrays = owned<py::list>(PySequence_List(owner.ptr()));  // a copy: the other is the user's
   set_rows(leaf, static_cast<Py_ssize_t>(arrays.size()));
   for (std::size_t row = 0; row < arrays.size(); ++row) {
     const py::object array = PyArray_Check(arrays[row].ptr()) != 0
@@ -228,36 +264,32 @@ void ItemView::resolve_rows(const LeafSpec& leaf, Source& source, const py::obje
       raise_leaf_mismatch(leaf, false, arrays[row]);
     }
     refuse_masked(leaf, array);
-    source.pieces.push_back(piece_of(leaf, array, false));
-    size_bytes_ += source.pieces.back().size_bytes / arrays.size();
+    size_bytes_ += add_piece(leaf, source, array, false).size_bytes / arrays.size();
     arrays[row] = array;
   }
-  source.owner = arrays;
+  owner = arrays;
 }
 
-void ItemView::resolve_references(const LeafSpec& leaf, Source& source) {
-  PyObject* const column = source.owner.ptr();
+void ItemView::resolve_references(const LeafSpec& leaf, py::object& owner) {
+  PyObject* const column = owner.ptr();
   if (!batched_) {
-    refuse_array(leaf, source.owner);
+    refuse_array(leaf, owner);
     return;
   }
-  py::object rows = source.owner;
   if (PyArray_Check(column)) {
-    refuse_masked(leaf, rows);
+    refuse_masked(leaf, owner);
   }
   if (is_object_column(column)) {
-    source.owner = tuple_of_objects(as_array(column));
-    set_rows(leaf, PyTuple_GET_SIZE(source.owner.ptr()));
-    return;
-  }
-  if (PyArray_Check(column) && PyArray_NDIM(as_array(column)) == 1) {
-    rows = owned(PyArray_ToList(as_array(column)));
-  } else if (!PyList_Check(column) && !PyTuple_Check(column)) {
+    owner = tuple_of_objects(as_array(column));
+  } else if (PyArray_Check(column) && PyArray_NDIM(as_array(column)) == 1) {
+    owner = py::tuple(owned(PyArray_ToList(as_array(column))));
+  } else if (PyList_Check(column) || PyTuple_Check(column)) {
+    owner = py::tuple(owner);  // a copy, because a list could shrink while this thread waits for a slot
+  } else {
     raise(errors().spec_mismatch,
           leaf.path + ": expected a list, tuple or array with one object per row, got " + describe_object(column));
   }
-  source.owner = py::tuple(rows);  // a copy, because a list could shrink while this thread waits for a slot
-  set_rows(leaf, PyTuple_GET_SIZE(source.owner.ptr()));
+  set_rows(leaf, PyTuple_GET_SIZE(owner.ptr()));
 }
 
 void ItemView::copy_rows(std::size_t first, const SlotLayout& layout, bool streamed,
@@ -268,30 +300,30 @@ void ItemView::copy_rows(std::size_t first, const SlotLayout& layout, bool strea
     const std::byte* from = source.data + static_cast<std::ptrdiff_t>(first) * source.row_stride_bytes;
     if (leaf.variable.axes > 0) {
       for (std::size_t k = 0; k < slots.size(); ++k) {
-        const bool alike = source.pieces.size() == 1;
+        const bool alike = source.piece_count == 1;
         const Piece& piece = source.pieces[alike ? 0 : first + k];
         const auto offset = alike ? static_cast<std::ptrdiff_t>(first + k) * source.row_stride_bytes : 0;
         std::byte* const to = SlotMemory::allocate(slots[k], leaf, piece.shape);
         if (to == nullptr) {
           throw std::bad_alloc();
         }
-        if (piece.strided) {
-          piece.strided->copy(to, piece.data + offset, false);
+        if (piece.is_strided) {
+          piece.strided.copy(to, piece.data + offset, false);
         } else {
           std::memcpy(to, piece.data + offset, piece.size_bytes);
         }
       }
       continue;
     }
-    if (!source.strided && leaf.size_bytes <= kMaxColumnBytes && std::has_single_bit(leaf.size_bytes)) {
-      kCopyColumn[static_cast<std::size_t>(std::countr_zero(leaf.size_bytes))](slots, leaf.slot_offset, from,
-                                                                               source.row_stride_bytes);
+    auto* const copy = source.is_strided || leaf.size_bytes > kMaxColumnBytes ? nullptr : kCopyColumn[leaf.size_bytes];
+    if (copy != nullptr) {
+      copy(slots, leaf.slot_offset, from, source.row_stride_bytes);
       continue;
     }
     for (std::byte* const slot : slots) {
       std::byte* const to = slot + leaf.slot_offset;
-      if (source.strided) {
-        source.strided->copy(to, from, streamed);
+      if (source.is_strided) {
+        source.strided.copy(to, from, streamed);
       } else if (leaf.size_bytes > 0) {
         copy_bytes(to, from, leaf.size_bytes, streamed);
       }
@@ -301,10 +333,11 @@ void ItemView::copy_rows(std::size_t first, const SlotLayout& layout, bool strea
 }
 
 py::tuple ItemView::references(std::size_t row) const {
-  py::tuple found(references_.size());
-  for (std::size_t i = 0; i < references_.size(); ++i) {
-    PyObject* const object = batched_ ? PyTuple_GET_ITEM(references_[i], static_cast<Py_ssize_t>(row)) : references_[i];
-    PyTuple_SET_ITEM(found.ptr(), static_cast<Py_ssize_t>(i), Py_NewRef(object));
+  auto found = owned<py::tuple>(PyTuple_New(std::ssize(structure_.reference_leaves())));
+  for (Py_ssize_t i = 0; const std::size_t leaf : structure_.reference_leaves()) {
+    PyObject* const owner = owners_[leaf].ptr();
+    PyObject* const object = batched_ ? PyTuple_GET_ITEM(owner, static_cast<Py_ssize_t>(row)) : owner;
+    PyTuple_SET_ITEM(found.ptr(), i++, Py_NewRef(object));
   }
   untrack_if_plain(found);
   return found;

@@ -4,8 +4,8 @@
 
 #include <pybind11/pybind11.h>
 
-#include <algorithm>
 #include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,14 +37,16 @@ class Structure {
   Structure(const pybind11::object& spec, const pybind11::object& node_of) : root_(parse(spec, node_of, "item", "")) {}
 
   [[nodiscard]] const std::vector<LeafSpec>& leaves() const noexcept { return leaves_; }
-  // True if a leaf travels by reference.
-  [[nodiscard]] bool has_references() const {
-    return std::ranges::any_of(leaves_, [](const LeafSpec& leaf) { return leaf.by_reference; });
-  }
+  // The places of leaves that travel by reference.
+  [[nodiscard]] const std::vector<std::size_t>& reference_leaves() const noexcept { return reference_leaves_; }
+  [[nodiscard]] bool has_references() const noexcept { return !reference_leaves_.empty(); }
 
-  // Returns the leaves of `item`, in leaf order. Raises SpecMismatch if the nest differs. Python code may run
-  // (comparisons of keys, described nodes) and may change the item.
-  [[nodiscard]] std::vector<pybind11::object> flatten(pybind11::handle item) const;
+  // Sets `leaves`, leaves().size() of them, to those of `item`, in leaf order. Raises SpecMismatch if the nest differs.
+  // Python code may run (comparisons of keys, described nodes) and may change the item.
+  void flatten(pybind11::handle item, std::span<pybind11::object> leaves) const {
+    pybind11::object* next = leaves.data();
+    flatten(root_, pybind11::reinterpret_borrow<pybind11::object>(item), next);
+  }
   // Returns the nest with these leaves (leaves().size() of them). Moves from the leaves.
   [[nodiscard]] pybind11::object unflatten(std::vector<pybind11::object>& leaves) const {
     pybind11::object* next = leaves.data();
@@ -57,17 +59,20 @@ class Structure {
     std::vector<Node> children;
     pybind11::object type;
     pybind11::tuple keys;      // of a dict
+    pybind11::object blank;    // a dict with these keys, if they are many: to grow key by key takes twice as long
     pybind11::object rebuild;  // list of children -> node; null: made natively
     pybind11::object read;     // item -> list of children, or raises SpecMismatch; null: a leaf
   };
 
   Node parse(const pybind11::object& spec, const pybind11::object& node_of, const std::string& path,
              const std::string& name);
-  static pybind11::object children_of(const Node& node, pybind11::handle item);
-  static void flatten(const Node& node, pybind11::handle item, std::vector<pybind11::object>& leaves);
+  static void flatten(const Node& node, pybind11::object item, pybind11::object*& next);
+  static bool flatten_natively(const Node& node, PyObject* object, pybind11::object*& next);
+  static void flatten_described(const Node& node, pybind11::handle item, pybind11::object*& next);
   static pybind11::object unflatten(const Node& node, pybind11::object*& next);
 
   std::vector<LeafSpec> leaves_;
+  std::vector<std::size_t> reference_leaves_;
   Node root_;
 };
 

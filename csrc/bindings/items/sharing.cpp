@@ -4,11 +4,11 @@
 
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
+#include "bindings/items/structure.hpp"
 #include "bindings/numpy_api.hpp"
-#include "bindings/object_stage.hpp"
 #include "bindings/registration.hpp"
 #include "bindings/section.hpp"
-#include "bindings/structure.hpp"
+#include "bindings/stages/queue.hpp"
 #include "core/sync/atomic.hpp"
 
 namespace py = pybind11;

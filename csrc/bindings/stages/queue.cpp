@@ -1,4 +1,4 @@
-#include "bindings/object_stage.hpp"
+#include "bindings/stages/queue.hpp"
 
 #include <pybind11/stl.h>
 
@@ -15,7 +15,7 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 
 ObjectStage::ObjectStage(const EchoConfig& config, py::object transform, bool shared)
-    : Stage("EchoLoader"),
+    : PyStage("EchoLoader"),
       core_(std::make_unique<EchoQueue>(config)),
       items_(core_->slots()),
       transform_(std::move(transform)),
@@ -87,27 +87,18 @@ void ObjectStage::end_here(Reservation place, bool last) {
 
 // ---------------------------------------------------------------- consumer
 
-// The fast path: a repeat without guards and transform takes a few nanoseconds. emit_rarely() handles everything else.
-Outcome ObjectStage::try_emit(PyObject*& emission) {
-  if (pending_.object) [[unlikely]] {
-    emission = delivered(std::exchange(pending_, {}));
-    return Outcome::kOk;
+// Continues try_emit() where the queue gives no use.
+Outcome ObjectStage::emit_none(Outcome outcome) {
+  check_log(core_->diverged());
+  if (told_ && outcome == Outcome::kEmpty) {
+    told_count_.advance();
+    raise_object(std::exchange(told_, {}));
   }
-  Use use;  // NOLINT(cppcoreguidelines-pro-type-member-init): written by try_next
-  const Outcome outcome = core_->try_next(use);
-  if (outcome != Outcome::kOk) [[unlikely]] {
-    check_log(core_->diverged());
-    if (told_ && outcome == Outcome::kEmpty) {
-      told_count_.advance();
-      raise_object(std::exchange(told_, {}));
-    }
-    return failed_ && outcome == Outcome::kClosed ? Outcome::kEnd : outcome;
-  }
-  Item& item = items_[use.slot];
-  if (use.last || item.guards || !item.object || item.is_error || has_transform_) {
-    return emit_rarely(use, item, emission);
-  }
-  emission = Py_NewRef(item.object.ptr());
+  return failed_ && outcome == Outcome::kClosed ? Outcome::kEnd : outcome;
+}
+
+Outcome ObjectStage::emit_pending(PyObject*& emission) {
+  emission = handed_out(std::exchange(pending_, {}));
   return Outcome::kOk;
 }
 
@@ -127,13 +118,13 @@ Outcome ObjectStage::emit_rarely(const Use& use, Item& item, PyObject*& emission
     item = {};
     core_->release(use.slot);
   }
-  emission = delivered(std::move(found));
+  emission = handed_out(std::move(found));
   return Outcome::kOk;
 }
 
 // Returns what the consumer gets. If that fails, other than by EchoMutated (Ctrl-C in the check), the use stays pending
 // and is checked again the next time.
-PyObject* ObjectStage::delivered(Emission emission) {
+PyObject* ObjectStage::handed_out(Emission emission) {
   const auto keep = [&] {
     if (!stopped()) {  // after stop() nothing would release it
       pending_ = std::move(emission);
@@ -193,7 +184,7 @@ PlanPosition ObjectStage::inspect(py::dict& state, bool payload, std::uint64_t i
 
 Replay ObjectStage::begin_core(const PlanPosition& position) {
   failed_ = has_error_ = false;
-  return Stage::begin_core(position);
+  return PyStage::begin_core(position);
 }
 
 void ObjectStage::make_room(std::size_t items) {
@@ -223,7 +214,7 @@ int ObjectStage::traverse(visitproc visit, void* arg) const {
   Py_VISIT(pending_.guards.ptr());
   Py_VISIT(told_.ptr());
   Py_VISIT(transform_.ptr());
-  return Stage::traverse(visit, arg);
+  return 0;
 }
 
 void ObjectStage::drop_items() {
@@ -233,24 +224,25 @@ void ObjectStage::drop_items() {
   const Item dying = std::exchange(held_, {});
   told_ = {};
   pending_ = {};
-  Stage::drop_items();
 }
 
 void register_object_stage(py::module_& module) {
   const py::class_<Reservation> place(module, "Place", "A place in the order of an ObjectStage.");
-  py::class_<ObjectStage, Stage, std::shared_ptr<ObjectStage>>(module, "ObjectStage",
-                                                               "The native stage of batch echoing.")
-      .def(py::init([](const py::object& config, py::object transform, bool shared) {
+  py::class_<ObjectStage, Stage, std::shared_ptr<ObjectStage>> type(
+      module, "ObjectStage", py::custom_type_setup(collect_cycles<ObjectStage>), "The native stage of batch echoing.");
+  bind_stage(type);
+  type.def(py::init([](const py::object& config, py::object transform, bool shared) {
              return std::make_shared<ObjectStage>(config_of(config), std::move(transform), shared);
            }),
            py::arg("config"), py::kw_only(), py::arg("transform") = py::none(), py::arg("shared") = false)
-      .def("reserve", guarded(&ObjectStage::reserve))
-      .def("fill", guarded(&ObjectStage::fill), py::arg("place"), py::arg("item"), py::arg("of") = Counts{})
-      .def("fill_error", guarded(&ObjectStage::fill_error), py::arg("place"), py::arg("error"))
-      .def("tell", guarded(&ObjectStage::tell), py::arg("place"), py::arg("error"))
-      .def("abort", guarded(&ObjectStage::abort), py::arg("place"))
-      .def("_counts_of_taken", guarded(&ObjectStage::counts_of_taken))
-      .def("end_here", guarded(&ObjectStage::end_here), py::arg("place"), py::arg("last"));
+      .def("reserve", guarded<ObjectStage>(&ObjectStage::reserve))
+      .def("fill", guarded<ObjectStage>(&ObjectStage::fill), py::arg("place"), py::arg("item"),
+           py::arg("of") = Counts{})
+      .def("fill_error", guarded<ObjectStage>(&ObjectStage::fill_error), py::arg("place"), py::arg("error"))
+      .def("tell", guarded<ObjectStage>(&ObjectStage::tell), py::arg("place"), py::arg("error"))
+      .def("abort", guarded<ObjectStage>(&ObjectStage::abort), py::arg("place"))
+      .def("_counts_of_taken", guarded<ObjectStage>(&ObjectStage::counts_of_taken))
+      .def("end_here", guarded<ObjectStage>(&ObjectStage::end_here), py::arg("place"), py::arg("last"));
 }
 
 }  // namespace pyecho::bindings

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "bindings/errors.hpp"
-#include "bindings/example_stage.hpp"
-#include "bindings/feed.hpp"
 #include "bindings/gil.hpp"
+#include "bindings/stages/buffer.hpp"
+#include "bindings/stages/reader.hpp"
 #include "capi/buffer.hpp"
 
 namespace py = pybind11;
@@ -172,7 +172,7 @@ std::optional<bool> ExampleStage::put_pass(const py::object& pass) {
   native_feed_ = feed;
   const auto end = [&] {
     native_feed_.reset();
-    source_clock().worked(feed->source_ns(), feed->items());
+    source_clock_.worked(feed->source_ns(), feed->items());
     feed->handle().close();
     return feed->handle().abort_open();
   };

@@ -22,48 +22,42 @@ inline constexpr const char* kFeed = "__pyecho_feed__";
 inline constexpr const char* kFill = "__pyecho_fill__";
 
 // Needs the GIL. One thread at a time.
-class Feed {
+class Reader {
  public:
-  // See Stage::read(). `clock` outlives the feed.
-  Feed(pybind11::object passes, std::deque<pybind11::object> first, std::size_t row, pybind11::object at_empty,
-       SourceClock& clock)
+  // See Stage::read(). `clock` outlives the reader.
+  Reader(pybind11::object passes, std::deque<pybind11::object> first, std::size_t row, pybind11::object at_empty,
+         SourceClock& clock)
       : passes_(std::move(passes)), read_(std::move(first)), row_(row), at_empty_(std::move(at_empty)), clock_(clock) {
     clock_.begin();
   }
 
-  enum class Read : unsigned char { kItem, kNative, kPassEnd, kEnd };
+  enum class Next : unsigned char { kItem, kNative, kPassEnd, kEnd };
   // kItem: item() is next, from row() on. kNative: pass() is next, a whole pass. kPassEnd: the pass is over, and
   // another one follows. kEnd: the source is over. An item or the end of a pass stays next until done(): Ctrl-C may cut
   // short what is done with it. Raises any exception of the source.
-  Read next() {
-    if (!read_.empty() || at_pass_end_) {
-      return at_pass_end_ ? Read::kPassEnd : Read::kItem;
+  Next next() {
+    if (at_pass_end_) {
+      return Next::kPassEnd;
     }
-    if (!pass_ && !is_over_ && !next_pass()) {
-      return Read::kEnd;
+    if (!read_.empty()) {
+      return Next::kItem;
     }
-    if (native_ == Native::kDue) {
-      native_ = Native::kDone;
-      return Read::kNative;
+    if (at_ == At::kNoPass && !open_pass()) {
+      return Next::kEnd;
     }
-    // is_over_: Ctrl-C has cut short the opening of the next pass
-    if (!is_over_ && native_ == Native::kNo && read_item()) {
+    if (at_ == At::kNativePass) {
+      at_ = At::kPassPut;
+      return Next::kNative;
+    }
+    if (at_ == At::kItems && read_item()) {
       empty_ = false;
-      return Read::kItem;
+      return Next::kItem;
     }
-    if (!is_over_) {
-      pass_ = pybind11::object();
-      if (std::exchange(empty_, true) && !at_empty_.is_none()) {
-        if (PyExceptionInstance_Check(at_empty_.ptr()) != 0) {
-          raise_object(at_empty_);
-        }
-        return Read::kEnd;
-      }
-      is_over_ = true;
+    if (at_ != At::kPassOver && !end_pass()) {
+      return Next::kEnd;
     }
-    at_pass_end_ = next_pass();
-    is_over_ = false;
-    return at_pass_end_ ? Read::kPassEnd : Read::kEnd;
+    at_pass_end_ = open_pass();
+    return at_pass_end_ ? Next::kPassEnd : Next::kEnd;
   }
   // The stage has put the item or marked the end of the pass that was next.
   void done() {
@@ -75,12 +69,10 @@ class Feed {
       read_.pop_front();
     }
   }
-  // A native pass was put, see Stage::put_pass().
+  // A native pass was put. Nothing: it goes on later.
   void put(std::optional<bool> had_items) noexcept {
-    if (had_items.value_or(false)) {
-      empty_ = false;
-    }
-    native_ = had_items ? Native::kDone : Native::kDue;
+    empty_ = empty_ && !had_items.value_or(false);
+    at_ = had_items ? At::kPassPut : At::kNativePass;
   }
 
   [[nodiscard]] const pybind11::object& item() const { return read_.front(); }
@@ -88,9 +80,8 @@ class Feed {
   [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
   [[nodiscard]] const pybind11::object& pass() const noexcept { return pass_; }
   [[nodiscard]] std::size_t& row() noexcept { return row_; }
-  // True if the stage holds the item, see Stage::hold().
-  [[nodiscard]] bool is_held() const noexcept { return is_held_; }
-  void set_held() noexcept { is_held_ = true; }
+  // True if the stage holds the item.
+  [[nodiscard]] bool& is_held() noexcept { return is_held_; }
   // All items that were read and are not done.
   [[nodiscard]] const std::deque<pybind11::object>& items() const noexcept { return read_; }
   [[nodiscard]] bool at_pass_end() const noexcept { return at_pass_end_; }
@@ -106,15 +97,34 @@ class Feed {
   }
 
  private:
-  enum class Native : unsigned char { kNo, kDue, kDone };
+  enum class At : unsigned char {
+    kNoPass,      // none is open
+    kItems,       // pass_ yields items
+    kNativePass,  // pass_ puts its items itself
+    kPassPut,     // and has done so
+    kPassOver     // Ctrl-C may have cut short the opening of the next one
+  };
 
-  bool next_pass() {
+  // Opens the next pass. Returns false if there is none.
+  bool open_pass() {
     pass_ = advance(passes_, false);
     const bool native = pass_ && (pybind11::hasattr(pass_, kFeed) || pybind11::hasattr(pass_, kFill));
-    native_ = native ? Native::kDue : Native::kNo;
-    return static_cast<bool>(pass_);
+    at_ = native ? At::kNativePass : pass_ ? At::kItems : At::kNoPass;
+    return at_ != At::kNoPass;
   }
-
+  // Returns false if the source ends here, because the pass was empty.
+  bool end_pass() {
+    pass_ = pybind11::object();
+    at_ = At::kNoPass;
+    if (std::exchange(empty_, true) && !at_empty_.is_none()) {
+      if (PyExceptionInstance_Check(at_empty_.ptr()) != 0) {
+        raise_object(at_empty_);
+      }
+      return false;
+    }
+    at_ = At::kPassOver;
+    return true;
+  }
   bool read_item() {
     pybind11::object item = advance(pass_, true);
     const bool found = static_cast<bool>(item);
@@ -138,16 +148,15 @@ class Feed {
   }
 
   pybind11::object passes_;
-  pybind11::object pass_;              // null between passes
+  pybind11::object pass_;  // null if none is open
+  At at_ = At::kNoPass;
+  bool at_pass_end_ = false;           // the end of the pass before pass_ is not done
+  bool empty_ = false;                 // the pass has had no item; not told of the first one
   std::deque<pybind11::object> read_;  // items that were read and are not done
   std::size_t row_;                    // the next one of the first of them
+  bool is_held_ = false;
   std::uint64_t count_ = 0;
   const pybind11::object at_empty_;
-  Native native_ = Native::kNo;
-  bool is_over_ = false;      // the pass is over, and the next one is not open
-  bool empty_ = false;        // this pass has had no item; not told of the first one
-  bool at_pass_end_ = false;  // the end of a pass was read and is not done
-  bool is_held_ = false;
   SourceClock& clock_;
 };
 

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "bindings/errors.hpp"
-#include "bindings/example_stage.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/registration.hpp"
+#include "bindings/stages/buffer.hpp"
 #include "core/memory/checksum.hpp"
 
 namespace py = pybind11;
@@ -98,23 +98,22 @@ Replay ExampleStage::begin_core(const PlanPosition& position) {
     core_ = std::exchange(larger_core_, nullptr);
     follow_core();
   }
-  return Stage::begin_core(position);
+  return PyStage::begin_core(position);
 }
 
 void ExampleStage::refill(const py::object& item, bool batched, const Indices& rows, const Indices& slots) {
-  const ItemView view(structure_, item, batched, to_array_);
-  check_shapes(view);
+  const ItemViews::View view = checked_view(item, batched);
   for (py::ssize_t i = 0; i < slots.size(); ++i) {
     const auto row = static_cast<std::size_t>(rows.at(i));
     const auto slot = static_cast<std::uint32_t>(slots.at(i));
-    if (row >= view.rows() || slot >= core_->slots()) {
+    if (row >= view->rows() || slot >= core_->slots()) {
       raise(errors().checkpoint_error, "the source yields other batches than when the state was taken");
     }
     if (has_references_) {
-      set_references(slot, view.references(row));
+      set_references(slot, view->references(row));
     }
     std::byte* const memory = core_->slot_data(slot);
-    view.copy_rows(row, core_->layout(), core_->stream_slots(), std::span(&memory, 1));
+    view->copy_rows(row, core_->layout(), core_->stream_slots(), std::span(&memory, 1));
   }
   stream_fence();
 }

@@ -1,4 +1,4 @@
-#include "bindings/strided_row.hpp"
+#include "bindings/items/strided_row.hpp"
 
 #include <algorithm>
 #include <array>
@@ -69,9 +69,10 @@ constexpr auto kCopyPlane = []<std::size_t... kBytes>(std::index_sequence<kBytes
 
 }  // namespace
 
-StridedRow::StridedRow(std::span<const std::ptrdiff_t> shape, std::span<const std::ptrdiff_t> strides,
-                       std::size_t item_bytes)
-    : piece_bytes_(item_bytes) {
+void StridedRow::describe(std::span<const std::ptrdiff_t> shape, std::span<const std::ptrdiff_t> strides,
+                          std::size_t item_bytes) {
+  axes_.clear();
+  piece_bytes_ = item_bytes;
   for (std::size_t axis = shape.size(); axis-- > 0;) {
     if (shape[axis] == 1) {
       continue;

@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/item_view.hpp"
-#include "bindings/reference_table.hpp"
-#include "bindings/stage.hpp"
-#include "bindings/structure.hpp"
+#include "bindings/items/item_view.hpp"
+#include "bindings/items/reference_table.hpp"
+#include "bindings/items/structure.hpp"
+#include "bindings/stages/py_stage.hpp"
 #include "core/stage/batch_pool.hpp"
 #include "core/stage/echo_buffer.hpp"
 
@@ -29,7 +29,7 @@ class NativeFeed;
 
 // All members need the GIL and the stage's Section, see Stage. put(), reserve() and slot_views() need only the
 // GIL, and several threads may be inside.
-class ExampleStage final : public Stage {
+class ExampleStage final : public PyStage<ExampleStage> {
  public:
   // `spec`, `node_of`: see Structure. `name`: see Stage. `batched`: items of the source are batches, and their rows are
   // the examples. Python callables, or None:
@@ -48,7 +48,7 @@ class ExampleStage final : public Stage {
                pybind11::object info_type, pybind11::object new_memory, std::shared_ptr<Uploads> uploads,
                const pybind11::list& rows, const pybind11::object& ragged);
   // Stops the core, to which a capsule may refer for longer.
-  ~ExampleStage() override { core_->stop(); }
+  ~ExampleStage() { core_->stop(); }
   ExampleStage(const ExampleStage&) = delete;
   ExampleStage& operator=(const ExampleStage&) = delete;
   // Returns where the region of each leaf begins in a batch.
@@ -68,12 +68,6 @@ class ExampleStage final : public Stage {
                                                          const Shapes& shapes,
                                                          std::vector<pybind11::object>& arrays) const;
   void fill_variable(Reservation reservation, const Shapes& shapes, const std::vector<pybind11::object>& arrays) const;
-
-  int traverse(visitproc visit, void* arg) const override;
-  void drop_items() override;
-
-  void make_room(std::size_t items) override;
-  void refill(const pybind11::object& item, bool batched, const Indices& rows, const Indices& slots) override;
 
   // -- For workers that fill slots in shared memory (slot_writer.cpp); one thread, which runs a WorkedPass --
 
@@ -99,21 +93,35 @@ class ExampleStage final : public Stage {
   // Gives no warning when batches are added: the consumer's library keeps them for a while.
   void expect_growth() { warned_of_growth_ = true; }
 
- protected:
-  [[nodiscard]] EchoStage& core() const override { return *core_; }
-  void hold(const pybind11::object& item) override;
-  Outcome put_held(bool wait, std::size_t& row) override;
-  std::optional<bool> put_pass(const pybind11::object& pass) override;
-  [[nodiscard]] std::uint64_t feeding_ns() const override;
-  void find_native_failure() override;
-  Outcome try_emit(PyObject*& emission) override;
-  Outcome wait(Deadline slice) override;
-  Replay begin_core(const PlanPosition& position) override;
-  PlanPosition inspect(pybind11::dict& state, bool payload, std::uint64_t iterations, std::uint64_t batches) override;
+  // -- For PyStage --
+
+  [[nodiscard]] EchoBuffer& core() const { return *core_; }
+  void hold(const pybind11::object& item);
+  Outcome put_held(bool wait, std::size_t& row);
+  std::optional<bool> put_pass(const pybind11::object& pass);
+  [[nodiscard]] std::uint64_t feeding_ns() const;
+  void find_native_failure();
+  Outcome try_emit(PyObject*& emission);
+  Outcome wait(Deadline slice);
+  Replay begin_core(const PlanPosition& position);
+  PlanPosition inspect(pybind11::dict& state, bool payload, std::uint64_t iterations, std::uint64_t batches);
+  void make_room(std::size_t items);
+  void refill(const pybind11::object& item, bool batched, const Indices& rows, const Indices& slots);
+  int traverse(visitproc visit, void* arg) const;
+  void drop_items();
 
  private:
+  // How a batch comes to the consumer.
+  enum class Delivery : unsigned char {
+    kLent,  // as arrays on pyecho's memory, which is filled again once they are dropped
+    kSent,  // as the owner of its memory makes it on a device
+    kGiven  // as arrays on memory that leaves with it, so that the lease ends there
+  };
+
   Outcome put_rows(const ItemView& view, std::size_t& row, Deadline deadline, bool wait);
   void fill(const ItemView& view, std::size_t row, std::span<const Reservation> reservations);
+  // Returns an item that fits the slots. Raises SpecMismatch.
+  [[nodiscard]] ItemViews::View checked_view(pybind11::handle item, bool batched);
   // Returns the buffer of the capsule, null if there is none.
   [[nodiscard]] capi::Buffer* native_handle() const;
   // Raises EchoError if a producer is inside, or a slot is reserved.
@@ -121,11 +129,19 @@ class ExampleStage final : public Stage {
   // Has the capsule refer to a new core.
   void follow_core();
   void set_references(std::uint32_t slot, pybind11::tuple references);
+  // Undoes it, for a slot that is not committed.
+  void drop_references(std::uint32_t slot);
+  // Returns where a slot has the number of its entry.
+  [[nodiscard]] std::byte* entry_of(std::uint32_t slot) const noexcept {
+    return core_->slot_data(slot) + core_->layout().leaves().back().slot_offset;
+  }
   void add_payload(pybind11::dict& state, const std::vector<Unspent>& items) const;
+  Outcome take_batch();
   pybind11::object make_batch(const Lease& lease, pybind11::handle owner);
   [[nodiscard]] pybind11::object sent_batch(const Lease& lease) const;
-  [[nodiscard]] pybind11::object with_info(const pybind11::object& batch, const pybind11::object& source_index,
-                                           const pybind11::object& use) const;
+  template <class Keep>
+  pybind11::object batch_of(std::vector<pybind11::object>& leaves, const Lease& lease, const Keep& keep,
+                            pybind11::handle owner) const;
   [[nodiscard]] HostMemory new_memory(std::size_t size_bytes, Upload& upload) const;
   // Raises SpecMismatch if operations cannot transform these rows.
   void check_shapes(const ItemView& view) const;
@@ -141,6 +157,7 @@ class ExampleStage final : public Stage {
   [[noreturn]] void raise_exhausted() const;
 
   const Structure structure_;
+  ItemViews views_{structure_};
   const std::vector<LeafSpec> row_leaves_;  // of a batch
   const pybind11::object to_array_;
   const pybind11::object from_array_;
@@ -149,10 +166,11 @@ class ExampleStage final : public Stage {
   const pybind11::object ragged_;
   const bool batched_;
   const bool has_references_;
+  const Delivery delivery_;
   EchoConfig config_;
   ReferenceTable references_;
   std::shared_ptr<EchoBuffer> core_;
-  std::shared_ptr<ItemView> held_;           // see hold(); shared, because another thread may stop the stage meanwhile
+  ItemViews::View held_;                     // see hold()
   std::shared_ptr<NativeFeed> native_feed_;  // null unless a native source is feeding; shared with put_pass()
   Lease acquired_;                           // consumer only: acquired by wait() for try_emit()
   pybind11::object next_capsule_;            // for the lease of the next batch, or null
@@ -172,7 +190,7 @@ class ExampleStage final : public Stage {
 [[nodiscard]] Lease& lease_of(const pybind11::object& capsule) noexcept;
 
 // Reserves a slot, to be filled in place by Python (reservation.cpp).
-pybind11::object make_reservation(const pybind11::object& self, std::optional<double> timeout_s,
+pybind11::object make_reservation(std::shared_ptr<ExampleStage> buffer, std::optional<double> timeout_s,
                                   const pybind11::dict& shapes);
 
 }  // namespace pyecho::bindings

@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "bindings/errors.hpp"
-#include "bindings/example_stage.hpp"
 #include "bindings/gil.hpp"
-#include "bindings/item_view.hpp"
+#include "bindings/items/item_view.hpp"
 #include "bindings/registration.hpp"
+#include "bindings/stages/buffer.hpp"
 #include "core/memory/host_memory.hpp"
 #include "core/memory/stream_copy.hpp"
 
@@ -36,22 +36,23 @@ class SlotWriter {
         streamed_(streamed) {}
 
   // Returns the leaves that travel by reference, or None if the spec has none. Raises SpecMismatch.
-  [[nodiscard]] py::object write(std::uint32_t slot, const py::object& item) const {
-    const ItemView view(structure_, item, false, to_array_);
+  [[nodiscard]] py::object write(std::uint32_t slot, const py::object& item) {
+    const ItemViews::View view = views_.of(item, false, to_array_);
     if ((slot + std::size_t{1}) * layout_.slot_bytes() > memory_.size_bytes()) {
       throw py::index_error("there is no such slot");
     }
-    without_gil(view.size_bytes() >= kGilFreeBytes, [&] {
+    without_gil(view->size_bytes() >= kGilFreeBytes, [&] {
       std::byte* const data = memory_.data() + slot * layout_.slot_bytes();
-      view.copy_rows(0, layout_, streamed_, std::span(&data, 1));
+      view->copy_rows(0, layout_, streamed_, std::span(&data, 1));
       stream_fence();  // the process that reads the slot learns of it by a message
       return true;
     });
-    return structure_.has_references() ? py::object(view.references(0)) : py::none();
+    return structure_.has_references() ? py::object(view->references(0)) : py::none();
   }
 
  private:
   const Structure structure_;
+  ItemViews views_{structure_};
   const py::object to_array_;
   const SlotLayout layout_;
   const HostMemory memory_;
@@ -66,7 +67,7 @@ std::optional<std::pair<ExampleStage::Slots, std::uint64_t>> ExampleStage::reser
   std::uint32_t count = 0;
   Outcome outcome = core_->try_reserve(wanted, count);
   if (outcome == Outcome::kFull) {
-    source_clock().blocked();
+    source_clock_.blocked();
     if (wait) {
       outcome = wait_for_room(kNever, [&](Deadline slice) { return core_->reserve(found[0], slice); });
       slot_came_ = Clock::now();
@@ -97,7 +98,7 @@ void ExampleStage::commit_slots(const Slots& slots, std::uint64_t ticket, const 
     }
     reservations.push_back({.slot = slot, .ticket = ticket + reservations.size()});
     const Clock::time_point now = Clock::now();
-    source_clock().read(slot_came_, now, true);
+    source_clock_.read(slot_came_, now, true);
     slot_came_ = now;
   }
   core_->commit(reservations);

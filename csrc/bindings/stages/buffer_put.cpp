@@ -7,8 +7,8 @@
 #include <new>
 
 #include "bindings/errors.hpp"
-#include "bindings/example_stage.hpp"
 #include "bindings/gil.hpp"
+#include "bindings/stages/buffer.hpp"
 
 namespace py = pybind11;
 
@@ -48,7 +48,7 @@ namespace {
 // Returns the shape that `shapes` has for a leaf of variable size. Raises ConfigError.
 std::vector<std::uint64_t> shape_in(const py::dict& shapes, const LeafSpec& leaf) {
   const py::str name(leaf.name);
-  const py::object given = shapes.contains(name) ? py::object(shapes[name]) : py::none();
+  const py::object given = shapes && shapes.contains(name) ? py::object(shapes[name]) : py::none();
   std::vector<npy_intp> shape;
   if (py::detail::make_caster<std::vector<npy_intp>> caster; caster.load(given, true)) {  // else it fits no leaf
     shape = py::detail::cast_op<std::vector<npy_intp>&>(caster);
@@ -114,7 +114,7 @@ Reservation ExampleStage::reserve(std::optional<double> timeout_s) {
 // Puts the rows from `row` on, and advances `row` past the rows that were put. kOk: all rows. kFull only without
 // `wait`. kTimeout, kHalted, kClosed, kForked.
 Outcome ExampleStage::put_rows(const ItemView& view, std::size_t& row, Deadline deadline, bool wait) {
-  std::array<Reservation, kGroupRows> group{};
+  std::array<Reservation, kGroupRows> group;  // NOLINT(cppcoreguidelines-pro-type-member-init): set below
   const bool without_gil = view.size_bytes() >= kGilFreeBytes && !has_references_;
   GilRelease gil(without_gil);
   // Signals are answered then, whatever the number of short waits.
@@ -125,7 +125,12 @@ Outcome ExampleStage::put_rows(const ItemView& view, std::size_t& row, Deadline 
     outcome = core_->try_reserve(std::span(group).first(std::min(group.size(), view.rows() - row)), count);
     if (outcome == Outcome::kFull && wait) {  // this thread holds no reservation while it sleeps
       const auto reserve = [&](Deadline slice) { return core_->reserve(group[0], slice); };
-      outcome = without_gil ? wait_a_slice(std::min(deadline, signals), reserve) : Outcome::kTimeout;
+      outcome = Outcome::kTimeout;
+      if (without_gil) {  // a first slice: to take the GIL takes long beside a thread of plain Python
+        const trace::Span span(trace::Kind::kRoom);
+        source_clock_.blocked();
+        outcome = reserve(std::min(deadline, signals));
+      }
       if (outcome == Outcome::kTimeout || outcome == Outcome::kHalted) {
         gil.take_back();
         outcome = wait_for_room(deadline, reserve);
@@ -151,17 +156,22 @@ Outcome ExampleStage::put_rows(const ItemView& view, std::size_t& row, Deadline 
 
 // Fills these slots with the rows from `row` on, and commits them together.
 void ExampleStage::fill(const ItemView& view, std::size_t row, std::span<const Reservation> reservations) {
+  std::size_t referring = 0;  // slots that have references
   try {
-    std::array<std::byte*, kGroupRows> slots{};
+    std::array<std::byte*, kGroupRows> slots;  // NOLINT(cppcoreguidelines-pro-type-member-init): set below
     for (std::size_t i = 0; i < reservations.size(); ++i) {
       slots.at(i) = core_->slot_data(reservations[i].slot);
     }
     view.copy_rows(row, core_->layout(), core_->stream_slots(), std::span(slots).first(reservations.size()));
-    for (std::size_t i = 0; i < reservations.size() && has_references_; ++i) {  // last, so that no aborted slot has any
-      set_references(reservations[i].slot, view.references(row + i));
+    for (; has_references_ && referring < reservations.size(); ++referring) {
+      set_references(reservations[referring].slot, view.references(row + referring));
     }
   } catch (...) {
     for (const Reservation& reservation : reservations) {
+      if (referring > 0) {
+        drop_references(reservation.slot);
+        --referring;
+      }
       core_->abort(reservation);
     }
     throw;
@@ -169,35 +179,47 @@ void ExampleStage::fill(const ItemView& view, std::size_t row, std::span<const R
   core_->commit(reservations);
 }
 
+ItemViews::View ExampleStage::checked_view(py::handle item, bool batched) {
+  ItemViews::View view = views_.of(item, batched, to_array_);
+  check_shapes(*view);
+  return view;
+}
+
 void ExampleStage::put(py::handle item, bool batched, std::optional<double> timeout_s) {
   const Inside inside(producers_);
-  const ItemView view(structure_, item, batched, to_array_);
-  check_shapes(view);
+  const ItemViews::View view = checked_view(item, batched);
   std::size_t row = 0;
-  const Outcome outcome = put_rows(view, row, deadline_after(timeout_s), true);
+  const Outcome outcome = put_rows(*view, row, deadline_after(timeout_s), true);
   if (outcome != Outcome::kOk) {
     raise_for_put(
         outcome, timeout_s,
-        batched ? " (" + std::to_string(row) + " of " + std::to_string(view.rows()) + " rows were taken)" : "");
+        batched ? " (" + std::to_string(row) + " of " + std::to_string(view->rows()) + " rows were taken)" : "");
   }
 }
 
-void ExampleStage::hold(const py::object& item) {
-  auto view = std::make_shared<ItemView>(structure_, item, batched_, to_array_);
-  check_shapes(*view);
-  held_ = std::move(view);
-}
+void ExampleStage::hold(const py::object& item) { held_ = checked_view(item, batched_); }
 
+// stop() may come meanwhile, and finds no item that it could drop.
 Outcome ExampleStage::put_held(bool wait, std::size_t& row) {
-  const std::shared_ptr<ItemView> view = held_;
+  ItemViews::View view = std::move(held_);
   if (view == nullptr) {  // the item's destructor, or a thread that had the GIL during it, has stopped the stage
     return Outcome::kClosed;
   }
-  const Outcome outcome = put_rows(*view, row, kNever, wait);
-  if (outcome == Outcome::kOk) {
-    held_.reset();
+  const auto keep = [&] {
+    if (!stopped()) {
+      held_ = std::move(view);
+    }
+  };
+  try {
+    const Outcome outcome = put_rows(*view, row, kNever, wait);
+    if (outcome != Outcome::kOk) {
+      keep();
+    }
+    return outcome;
+  } catch (...) {
+    keep();
+    throw;
   }
-  return outcome;
 }
 
 py::object ExampleStage::new_array(std::size_t leaf, const Shapes& shapes) const {
@@ -226,6 +248,7 @@ void ExampleStage::fill_variable(Reservation reservation, const Shapes& shapes,
 std::vector<py::object> ExampleStage::slot_views(Reservation reservation, py::handle owner, const Shapes& shapes,
                                                  std::vector<py::object>& arrays) const {
   std::vector<py::object> views;
+  views.reserve(structure_.leaves().size());
   std::byte* const slot = core_->slot_data(reservation.slot);
   for (const LeafSpec& leaf : structure_.leaves()) {
     const SlotLayout::Leaf& of_leaf = core_->layout().leaves()[views.size()];

@@ -11,7 +11,7 @@
 
 #include "bindings/errors.hpp"
 #include "bindings/ownership.hpp"
-#include "bindings/stage.hpp"
+#include "bindings/stages/py_stage.hpp"
 #include "core/stage/echo_queue.hpp"
 
 namespace pyecho::bindings {
@@ -33,17 +33,11 @@ void check_guards(pybind11::handle item, pybind11::handle guards);
 using Counts = std::pair<std::uint64_t, std::uint64_t>;  // uses, and fresh items among them
 
 // All members need the GIL and the stage's Section, see Stage.
-class ObjectStage final : public Stage {
+class ObjectStage final : public PyStage<ObjectStage> {
  public:
   // `transform`: None, or called for every use with (item, source index, use); the consumer gets its result.
   // `shared`: items of the source are protected between their uses (share_item()).
   ObjectStage(const EchoConfig& config, pybind11::object transform, bool shared);
-
-  [[nodiscard]] bool at_end() const override { return failed_ || Stage::at_end(); }
-  int traverse(visitproc visit, void* arg) const override;
-  void drop_items() override;
-  void make_room(std::size_t items) override;
-  void refill(const pybind11::object& item, bool batched, const Indices& rows, const Indices& slots) override;
 
   // For threads that fill the queue in an order of their own: waits for room. Raises Closed, also if paused. Each
   // reservation must be consumed by one of the next four functions.
@@ -68,14 +62,36 @@ class ObjectStage final : public Stage {
   // Uses and fresh items in everything that the consumer has taken, as passed to fill().
   [[nodiscard]] Counts counts_of_taken() const { return taken_; }
 
- protected:
-  [[nodiscard]] EchoStage& core() const override { return *core_; }
-  void hold(const pybind11::object& item) override;
-  Outcome put_held(bool wait, std::size_t& row) override;
-  Outcome try_emit(PyObject*& emission) override;
-  Outcome wait(Deadline slice) override { return core_->await_items(slice); }
-  Replay begin_core(const PlanPosition& position) override;
-  PlanPosition inspect(pybind11::dict& state, bool payload, std::uint64_t iterations, std::uint64_t batches) override;
+  // -- For PyStage --
+
+  [[nodiscard]] EchoQueue& core() const { return *core_; }
+  [[nodiscard]] bool at_end() const { return failed_ || PyStage::at_end(); }
+  void hold(const pybind11::object& item);
+  Outcome put_held(bool wait, std::size_t& row);
+  // The fast path: a repeat without guards and transform takes a few nanoseconds.
+  Outcome try_emit(PyObject*& emission) {
+    if (pending_.object) [[unlikely]] {
+      return emit_pending(emission);
+    }
+    Use use;  // NOLINT(cppcoreguidelines-pro-type-member-init): written by try_next
+    const Outcome outcome = core_->try_next(use);
+    if (outcome != Outcome::kOk) [[unlikely]] {
+      return emit_none(outcome);
+    }
+    Item& item = items_[use.slot];
+    if (use.last || item.guards || !item.object || item.is_error || has_transform_) {
+      return emit_rarely(use, item, emission);
+    }
+    emission = Py_NewRef(item.object.ptr());
+    return Outcome::kOk;
+  }
+  Outcome wait(Deadline slice) { return core_->await_items(slice); }
+  Replay begin_core(const PlanPosition& position);
+  PlanPosition inspect(pybind11::dict& state, bool payload, std::uint64_t iterations, std::uint64_t batches);
+  void make_room(std::size_t items);
+  void refill(const pybind11::object& item, bool batched, const Indices& rows, const Indices& slots);
+  int traverse(visitproc visit, void* arg) const;
+  void drop_items();
 
  private:
   struct Item {
@@ -94,8 +110,10 @@ class ObjectStage final : public Stage {
 
   void commit(Reservation place, Item item);
   Outcome wait_for_place(Reservation& place);
+  Outcome emit_pending(PyObject*& emission);
+  Outcome emit_none(Outcome outcome);
   Outcome emit_rarely(const Use& use, Item& item, PyObject*& emission);
-  PyObject* delivered(Emission emission);
+  PyObject* handed_out(Emission emission);
 
   const std::unique_ptr<EchoQueue> core_;
   std::vector<Item> items_;  // by slot; one thread at a time owns a slot

@@ -164,21 +164,21 @@ void register_slot_plan(py::module_& module) {
   py::class_<SlotPlan>(module, "SlotPlan", "Decides the slot of each example, and the slots of each batch.")
       .def(py::init([](const py::object& config) { return std::make_unique<SlotPlan>(config_of(config)); }),
            py::arg("config"))
-      .def("begin", guarded(&SlotPlan::begin), py::arg("at"))
-      .def("resume", guarded(&SlotPlan::resume), py::arg("at"), py::arg("unspent"))
-      .def("state", guarded(&SlotPlan::state), py::kw_only(), py::arg("payload"), py::arg("iterations"),
+      .def("begin", guarded<SlotPlan>(&SlotPlan::begin), py::arg("at"))
+      .def("resume", guarded<SlotPlan>(&SlotPlan::resume), py::arg("at"), py::arg("unspent"))
+      .def("state", guarded<SlotPlan>(&SlotPlan::state), py::kw_only(), py::arg("payload"), py::arg("iterations"),
            py::arg("batches"))
-      .def("advance", guarded(&SlotPlan::advance))
-      .def("offer", guarded(&SlotPlan::offer), py::arg("examples"))
-      .def("take", guarded(&SlotPlan::take))
-      .def("end_pass", guarded(&SlotPlan::end_pass))
-      .def("end_input", guarded(&SlotPlan::end_input))
-      .def("check_log", guarded(&SlotPlan::check_log))
-      .def_property_readonly("log", guarded(&SlotPlan::log))
-      .def_property_readonly("room", guarded(&SlotPlan::room))
-      .def_property_readonly("slots", guarded(&SlotPlan::slots))
-      .def_property_readonly("resident", guarded(&SlotPlan::resident))
-      .def_property_readonly("at_end", guarded(&SlotPlan::at_end));
+      .def("advance", guarded<SlotPlan>(&SlotPlan::advance))
+      .def("offer", guarded<SlotPlan>(&SlotPlan::offer), py::arg("examples"))
+      .def("take", guarded<SlotPlan>(&SlotPlan::take))
+      .def("end_pass", guarded<SlotPlan>(&SlotPlan::end_pass))
+      .def("end_input", guarded<SlotPlan>(&SlotPlan::end_input))
+      .def("check_log", guarded<SlotPlan>(&SlotPlan::check_log))
+      .def_property_readonly("log", guarded<SlotPlan>(&SlotPlan::log))
+      .def_property_readonly("room", guarded<SlotPlan>(&SlotPlan::room))
+      .def_property_readonly("slots", guarded<SlotPlan>(&SlotPlan::slots))
+      .def_property_readonly("resident", guarded<SlotPlan>(&SlotPlan::resident))
+      .def_property_readonly("at_end", guarded<SlotPlan>(&SlotPlan::at_end));
 }
 
 }  // namespace pyecho::bindings

@@ -23,29 +23,31 @@ class ReferenceTable {
   // `adaptive`: an item may leave between two uses. So its entry is freed once its slot has another item and the
   // batches that may have been planned before are taken; otherwise it is freed after its last use.
   explicit ReferenceTable(bool adaptive) : adaptive_(adaptive) {}
-  [[nodiscard]] bool adaptive() const noexcept { return adaptive_; }
 
-  // Stores the reference leaves of an item. Returns the number of the entry.
-  Entry put(pybind11::object references) {
+  // Stores the reference leaves of an item that comes into a slot. Returns the number of the entry. `batches_ahead`: that
+  // may have been planned before. Stores nothing if it throws.
+  Entry put(pybind11::object references, std::uint32_t slot, std::uint64_t batches_ahead) {
+    if (adaptive_) {
+      retire(slot, batches_ahead);
+    }
     if (free_.empty()) {
       free_.reserve(items_.size() + 1);  // so that release() never allocates
-      items_.push_back(std::move(references));
-      return static_cast<Entry>(items_.size() - 1);
+      items_.emplace_back();
+      free_.push_back(static_cast<Entry>(items_.size() - 1));
     }
     const Entry entry = free_.back();
     free_.pop_back();
     items_[entry] = std::move(references);
+    if (adaptive_) {
+      entry_of_[slot] = entry;
+    }
     return entry;
   }
-  // With an adaptive factor: the slot has this entry now. `batches_ahead`: that may have been planned before.
-  void enter(std::uint32_t slot, Entry entry, std::uint64_t batches_ahead) {
-    if (slot >= entry_of_.size()) {
-      entry_of_.resize(slot + std::size_t{1}, kNone);
+  // Drops what was put last into a slot that is not committed.
+  void drop(Entry entry) {
+    if (!adaptive_ && contains(entry)) {  // with an adaptive factor the slot's next item retires it
+      release(entry);
     }
-    if (entry_of_[slot] != kNone) {
-      retired_.emplace_back(taken_ + batches_ahead, entry_of_[slot]);
-    }
-    entry_of_[slot] = entry;
   }
   // The consumer has had a batch of these entries and uses.
   void taken(std::span<const Entry> entries, std::span<const Use> uses) {
@@ -82,6 +84,16 @@ class ReferenceTable {
  private:
   static constexpr Entry kNone = std::numeric_limits<Entry>::max();
 
+  // The slot gets another item.
+  void retire(std::uint32_t slot, std::uint64_t batches_ahead) {
+    if (slot >= entry_of_.size()) {
+      entry_of_.resize(slot + std::size_t{1}, kNone);
+    }
+    if (entry_of_[slot] != kNone) {
+      retired_.emplace_back(taken_ + batches_ahead, entry_of_[slot]);
+      entry_of_[slot] = kNone;
+    }
+  }
   void release(Entry entry) {
     const pybind11::object dying = std::exchange(items_[entry], {});
     free_.push_back(entry);

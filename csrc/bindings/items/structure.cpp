@@ -1,4 +1,4 @@
-#include "bindings/structure.hpp"
+#include "bindings/items/structure.hpp"
 
 #include <utility>
 
@@ -12,6 +12,13 @@ namespace pyecho::bindings {
 namespace {
 
 std::string text(py::handle object) { return py::str(object); }
+
+// True for the same key, and for equal strings. Runs no Python code.
+bool same_key(PyObject* key, PyObject* other) noexcept {
+  return key == other ||
+         (PyUnicode_CheckExact(key) && PyUnicode_CheckExact(other) &&
+          PyUnicode_GET_LENGTH(key) == PyUnicode_GET_LENGTH(other) && PyUnicode_Compare(key, other) == 0);
+}
 
 }  // namespace
 
@@ -56,7 +63,9 @@ Structure::Node Structure::parse(const py::object& spec, const py::object& node_
   node.path = path;
   const py::object description = node_of(spec);
   if (description.is_none()) {
-    leaves_.emplace_back(spec, path, name);
+    if (leaves_.emplace_back(spec, path, name).by_reference) {
+      reference_leaves_.push_back(leaves_.size() - 1);
+    }
     return node;
   }
   node.type = py::type::of(spec);
@@ -64,6 +73,13 @@ Structure::Node Structure::parse(const py::object& spec, const py::object& node_
   auto* const type = reinterpret_cast<PyTypeObject*>(node.type.ptr());
   if (PyType_IsSubtype(type, &PyDict_Type) != 0) {
     node.keys = py::tuple(description.attr("keys"));
+    constexpr std::size_t kFewKeys = 5;  // of a dict that CPython makes without growing
+    if (py::len(node.keys) > kFewKeys) {
+      node.blank = py::dict();
+      for (const py::handle key : node.keys) {
+        node.blank[key] = py::none();
+      }
+    }
   }
   if (type != &PyDict_Type && type != &PyList_Type && type != &PyTuple_Type &&
       (PyType_IsSubtype(type, &PyTuple_Type) == 0 || !py::hasattr(spec, "_fields"))) {
@@ -80,65 +96,84 @@ Structure::Node Structure::parse(const py::object& spec, const py::object& node_
   return node;
 }
 
-// Returns the children of a matching item, in a tuple or list of their number. An item of the type of the first is read
-// natively if it is a dict, tuple or list, any other by its description. Raises SpecMismatch.
-py::object Structure::children_of(const Node& node, py::handle item) {
-  PyObject* const object = item.ptr();
+void Structure::flatten(const Node& node, py::object item, py::object*& next) {
+  if (!node.read) {
+    *next++ = std::move(item);
+    return;
+  }
+  py::object* const begin = next;
+  if (!flatten_natively(node, item.ptr(), next)) {
+    next = begin;
+    flatten_described(node, item, next);
+  }
+}
+
+// Flattens an item of the type of the first, if that is a dict, tuple or list. Returns false if it has other children,
+// or they change meanwhile.
+bool Structure::flatten_natively(const Node& node, PyObject* object, py::object*& next) {
   const auto size = static_cast<Py_ssize_t>(node.children.size());
-  const bool alike = node.type.is(py::type::handle_of(item));
-  if (alike && PyTuple_Check(object) && PyTuple_GET_SIZE(object) == size) {
-    return py::reinterpret_borrow<py::object>(item);
+  if (!node.type.is(py::type::handle_of(object))) {
+    return false;
   }
-  if (alike && PyList_Check(object) && PyList_GET_SIZE(object) == size) {
-    return py::reinterpret_steal<py::object>(PyList_AsTuple(object));
-  }
-  if (alike && PyDict_Check(object) && PyDict_GET_SIZE(object) == size) {
-    py::tuple children(size);
-    Py_ssize_t found = 0;
-    for (; found < size; ++found) {  // comparing keys may run code that changes the dict
-      py::object child = dict_item(object, PyTuple_GET_ITEM(node.keys.ptr(), found));
-      if (!child) {
-        break;
-      }
-      PyTuple_SET_ITEM(children.ptr(), found, child.release().ptr());
+  const auto child = [&](Py_ssize_t i, PyObject* found) {
+    flatten(node.children[static_cast<std::size_t>(i)], py::reinterpret_borrow<py::object>(found), next);
+  };
+  if (PyTuple_Check(object) && PyTuple_GET_SIZE(object) == size) {
+    for (Py_ssize_t i = 0; i < size; ++i) {
+      child(i, PyTuple_GET_ITEM(object, i));
     }
-    throw_if(PyErr_Occurred() != nullptr);
-    if (found == size) {
-      return children;
-    }
+    return true;
   }
+  const Section section{py::handle(object)};
+  if (PyList_Check(object)) {
+    Py_ssize_t i = 0;
+    for (; i < size && PyList_GET_SIZE(object) == size; ++i) {
+      child(i, PyList_GET_ITEM(object, i));
+    }
+    return i == size && PyList_GET_SIZE(object) == size;
+  }
+  if (!PyDict_Check(object) || PyDict_GET_SIZE(object) != size) {
+    return false;
+  }
+  Py_ssize_t at = 0;
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    PyObject* const wanted = PyTuple_GET_ITEM(node.keys.ptr(), i);
+    PyObject* key = nullptr;
+    PyObject* found = nullptr;
+    if (PyDict_Next(object, &at, &key, &found) != 0 && same_key(key, wanted)) {  // in the order of the first item
+      child(i, found);
+      continue;
+    }
+    const py::object value = dict_item(object, wanted);
+    if (!value) {
+      throw_if(PyErr_Occurred() != nullptr);
+      return false;
+    }
+    child(i, value.ptr());
+  }
+  return true;
+}
+
+// Flattens an item by the description of the first. Raises SpecMismatch.
+void Structure::flatten_described(const Node& node, py::handle item, py::object*& next) {
   std::string why = "it changes while it is read";
+  py::object children;
   try {
-    py::object read = call_python([&] { return node.read(item); });
-    if (PyList_Check(read.ptr()) && PyList_GET_SIZE(read.ptr()) == size) {
-      return read;
-    }
+    children = call_python([&] { return node.read(item); });
   } catch (py::error_already_set& error) {
     if (!error.matches(errors().spec_mismatch)) {
       throw;
     }
     why = text(error.value());
   }
-  raise(errors().spec_mismatch, node.path + ": " + why +
-                                    "; every item must have the structure of the first (unify them in the source, or "
-                                    "in a loader's collate_fn)");
-}
-
-std::vector<py::object> Structure::flatten(py::handle item) const {
-  std::vector<py::object> leaves;
-  leaves.reserve(leaves_.size());
-  flatten(root_, item, leaves);
-  return leaves;
-}
-
-void Structure::flatten(const Node& node, py::handle item, std::vector<py::object>& leaves) {
-  if (!node.read) {
-    leaves.push_back(py::reinterpret_borrow<py::object>(item));
-    return;
+  if (!children || PyList_Check(children.ptr()) == 0 ||
+      std::cmp_not_equal(PyList_GET_SIZE(children.ptr()), node.children.size())) {
+    raise(errors().spec_mismatch, node.path + ": " + why +
+                                      "; every item must have the structure of the first (unify them in the source, "
+                                      "or in a loader's collate_fn)");
   }
-  const py::object children = children_of(node, item);
   for (std::size_t i = 0; i < node.children.size(); ++i) {
-    flatten(node.children[i], PySequence_Fast_GET_ITEM(children.ptr(), static_cast<Py_ssize_t>(i)), leaves);
+    flatten(node.children[i], py::list(children)[i], next);
   }
 }
 
@@ -148,10 +183,11 @@ py::object Structure::unflatten(const Node& node, py::object*& next) {
   }
   auto* const type = reinterpret_cast<PyTypeObject*>(node.type.ptr());
   if (type == &PyDict_Type) {
-    py::dict dict;
+    auto dict = owned<py::dict>(node.blank ? PyDict_Copy(node.blank.ptr()) : PyDict_New());
     PyObject** key = PySequence_Fast_ITEMS(node.keys.ptr());
     for (const Node& child : node.children) {
-      throw_if(PyDict_SetItem(dict.ptr(), *key++, unflatten(child, next).ptr()) != 0);
+      const py::object made = child.read ? unflatten(child, next) : std::move(*next++);
+      throw_if(PyDict_SetItem(dict.ptr(), *key++, made.ptr()) != 0);
     }
     return dict;
   }

@@ -1,11 +1,13 @@
-// UniformPool draws what its definition says, in pools small and large: the large ones fetch ahead.
-#include "core/plan/uniform_pool.hpp"
+// A fixed factor draws what its definition says, in pools small and large: the large ones fetch ahead.
+#include "core/plan/fixed_stream.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <tuple>
 #include <vector>
+
+#include "core/plan/plan.hpp"
 
 namespace pyecho::test {
 namespace {
@@ -38,40 +40,42 @@ class Entries {
   std::vector<std::uint32_t> left_;
 };
 
-class UniformPoolDraws : public testing::TestWithParam<std::tuple<std::uint32_t, std::uint32_t, bool, int>> {};
+class FixedStreamDraws : public testing::TestWithParam<std::tuple<std::uint32_t, std::uint32_t, bool, int>> {};
 
-TEST_P(UniformPoolDraws, are_those_of_its_definition) {
+TEST_P(FixedStreamDraws, are_those_of_its_definition) {
   const auto [items, uses, unique, batches] = GetParam();
   constexpr std::uint32_t kRows = 50;
-  UniformPool pool({.capacity = items, .slots = items, .factor = static_cast<double>(uses), .unique_in_batch = unique});
+  constexpr std::uint64_t kSeed = 7;
+  Plan plan({.capacity = items,
+             .slots = items,
+             .factor = static_cast<double>(uses),
+             .seed = kSeed,
+             .unique_in_batch = unique});
   for (std::uint32_t slot = 0; slot < items; ++slot) {
-    pool.admit({.slot = slot, .source_index = slot, .uses = uses});
+    plan.feed(slot);
   }
+  ASSERT_TRUE(plan.end_input());
   Entries entries(items, uses, unique);
-  Xoshiro256 random(7);
-  Xoshiro256 same(7);
+  Xoshiro256 random(stream_key(kSeed, 0, Draws::kDraw));
   for (int batch = 0; batch < batches; ++batch) {
-    std::vector<Use> drawn(kRows);
-    drawn.resize(pool.draw(drawn, random, [] { return true; }));
-    pool.end_batch();
-    const std::vector<std::uint32_t> expected = entries.batch(kRows, same);
-    ASSERT_TRUE(std::ranges::equal(drawn, expected, {}, &Use::slot)) << pool.uses_left() << " uses are left";
+    std::vector<Use> rows(kRows);
+    std::uint32_t drawn = 0;
+    static_cast<void>(plan.draw(rows, drawn));
+    plan.end_batch();
+    rows.resize(drawn);
+    ASSERT_TRUE(std::ranges::equal(rows, entries.batch(kRows, random), {}, &Use::slot)) << "batch " << batch;
   }
 }
 
 // All but the last draw until nothing is left; the last looks at every use that is left for each batch of two rows.
-INSTANTIATE_TEST_SUITE_P(Pools, UniformPoolDraws,
+INSTANTIATE_TEST_SUITE_P(Pools, FixedStreamDraws,
                          testing::Values(std::tuple(60U, 5U, false, 10), std::tuple(60U, 5U, true, 20),
                                          std::tuple(1U, 200U, false, 5), std::tuple(200'000U, 3U, false, 12'001),
                                          std::tuple(2U, 200'000U, true, 10)));
 
-TEST(UniformPool, one_item_needs_no_memory_for_its_uses) {
-  const PlanConfig config{.factor = 0x1.0p31};
-  UniformPool pool(config);
-  pool.make_room(std::uint64_t{1} << 31U);
-  pool.admit({.slot = 0, .source_index = 0, .uses = 1U << 31U});
-  EXPECT_EQ(pool.uses_left(), std::uint64_t{1} << 31U);
-  EXPECT_LT(UniformPool::size_bytes(config), 100U);
+TEST(FixedStream, one_item_needs_no_memory_for_its_uses) {
+  EXPECT_LT(Plan::size_bytes({.factor = 0x1.0p31}), 100U);
+  EXPECT_NO_THROW(Plan({.factor = 0x1.0p31}));
 }
 
 }  // namespace

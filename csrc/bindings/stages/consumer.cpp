@@ -6,7 +6,7 @@
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/registration.hpp"
-#include "bindings/stage.hpp"
+#include "bindings/stages/stage.hpp"
 
 namespace py = pybind11;
 
@@ -109,7 +109,7 @@ PyObject* next(PyObject* object) {
     const OneConsumer consumer(stage);
     PyObject* emitted = nullptr;
     try {
-      emitted = stage.next_reference();
+      emitted = stage.next();
     } catch (py::error_already_set& error) {
       if (retired(*self, stage) && error.matches(errors().closed)) {  // while this thread waited
         raise_retired();
