@@ -125,7 +125,7 @@ def _check_crops(leaves: list[_Leaf], count: int) -> None:
         if len(set(map(tuple, sizes.values()))) > 1:
             raise ConfigError(
                 "RandomCrop and Window need leaves of the same size on their axes where they share "
-                f"a place, got {sizes}; resize them to one size first, or give each a key of its own"
+                f"a place, got {sizes}; bring them to one size first, or give each its own key"
             )
 
 

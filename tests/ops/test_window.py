@@ -1,30 +1,18 @@
 """`ops.Window`: which elements a use takes, in plain NumPy, alone and before other operations."""
 
+from collections import Counter
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import ops_reference as reference
 import pytest
+import worlds
 
-from pyecho import ConfigError, _core, ops
+import pyecho
+from pyecho import ConfigError, ops
 from pyecho.items.programs import rows_with
 from pyecho.items.spec import NUMPY, Field
-
-
-def bounds_of(window, extent):
-    first, last = (each + extent if each < 0 else each for each in window.anchors)
-    return range(first, last + 1, window.stride)
-
-
-def taken(item, window, item_key, ordinal, offsets=None, draws=0):
-    """The row that a use takes, by NumPy."""
-    extent = item.shape[window.axis]
-    anchors = bounds_of(window, extent)
-    seed = (item_key + (draws + 1) * reference.GOLDEN_GAMMA) & reference.MASK
-    round_, place = divmod(ordinal, len(anchors))
-    [place] = _core.permuted(len(anchors), seed, round_, place, place + 1, 1)
-    wanted = anchors[place] + np.array(window.offsets if offsets is None else offsets)
-    return item.take(np.clip(wanted, 0, extent - 1), window.axis)
 
 
 def made(item, operations, key, item_key, ordinal):
@@ -57,7 +45,7 @@ def test_windows_are_those_of_numpy_alone_and_before_other_operations(seed):
         window = some_window(rng, shape)
         key, item_key = (int(each) for each in rng.integers(0, 2**63, 2))
         ordinal = int(rng.integers(0, 20))
-        expected = taken(item, window, item_key, ordinal)
+        expected = reference.window_of(item, window, item_key, ordinal)
         others = []
         if rng.random() < 0.5:
             axis = int(rng.integers(0, len(shape)))
@@ -90,7 +78,7 @@ def test_frames_of_a_window_are_resampled_alike():
     others = [ops.RandomResizedCrop(8), ops.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))]
     for use in range(30):
         found = made(clip, [window, *others], use, 7, use)
-        frames = taken(clip, window, 7, use)
+        frames = reference.window_of(clip, window, 7, use)
         whole = made(frames, [ops.Window([0]), *others][1:], use, 0, 0)
         assert found.shape == (4, 8, 8, 3)
         assert (found[1] == found[2]).all()
@@ -110,7 +98,11 @@ def test_frames_of_a_window_are_resampled_alike():
         ((0, 4), [ops.Window([0])], "an anchor"),
         ((5, 4), [ops.RandomFlip(0), ops.Window([0])], "Window needs .*first"),
         ((5, 4), [ops.Window([0]), ops.Window([0])], "Window needs .*first"),
-        ((5, 4), [ops.Window([0]), ops.Resize(3)], "Resize needs rows and columns without a Window"),
+        (
+            (5, 4),
+            [ops.Window([0]), ops.Resize(3)],
+            "Resize needs rows and columns without a Window",
+        ),
         ((5, 4), [ops.Window([0, 1], axis=1), ops.Normalize((0, 1), (1, 1))], "last axis"),
         ((5, 4, 3), [ops.Window([0], axis=-1), ops.ToCHW()], "last axis"),
         ((5, 4), [ops.Window({"x": [0]})], "under a key of the same names"),
@@ -140,3 +132,150 @@ def test_windows_that_mean_the_same_are_equal_and_written_alike():
     other = ops.Window({"a": (0,), "b": [0, 1, 2]}, 0, (0, -2))
     assert one == other
     assert repr(one) == repr(other)
+
+
+FRAMES, CHUNKS = 12, 9
+OFFSETS = {"frames": [-1, 0], "actions": range(4)}
+WINDOWS = {("frames", "actions"): [ops.Window(OFFSETS, anchors=(1, -4))]}
+ANCHORS = range(1, FRAMES - 3)
+ALL = len(ANCHORS)
+
+
+def chunks(count=CHUNKS, first=0):
+    """Chunks whose elements say which they are; the actions have a number for each."""
+    return [
+        {
+            "frames": np.full((FRAMES, 3, 2), chunk) * 100 + np.arange(FRAMES)[:, None, None],
+            "actions": chunk * 100 + np.arange(FRAMES),
+        }
+        for chunk in range(first, first + count)
+    ]
+
+
+def windows_of(batches):
+    """(chunk, anchor) of each row, which all its elements agree on."""
+    found = []
+    for batch in batches:
+        for frames, actions in zip(np.asarray(batch["frames"]), batch["actions"], strict=True):
+            chunk, anchor = divmod(int(actions[0]), 100)
+            assert actions.tolist() == [chunk * 100 + anchor + each for each in range(4)]
+            assert (frames == np.array(actions[0] + OFFSETS["frames"])[:, None, None]).all()
+            found.append((chunk, anchor))
+    return found
+
+
+EACH = sorted((chunk, anchor) for chunk in range(CHUNKS) for anchor in ANCHORS)
+
+
+def loader_of(source=None, factor=ALL, **more):
+    options = {"batch_size": 5, "shuffle_buffer": 4, "seed": 3, "ops": WINDOWS, **more}
+    return pyecho.EchoLoader(chunks() if source is None else source, factor, **options)
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("more", [{}, {"epochs": 3}, {"shuffle_buffer": 1}, {"num_workers": 2}])
+def test_as_many_uses_as_anchors_show_each_window_once_an_epoch(threads, more):
+    source = Rows(chunks()) if "num_workers" in more else None
+    loader = loader_of(source, threads=threads, **more)
+    epochs = [windows_of(loader) for _ in range(3)]
+    if "epochs" in more:  # which flow into each other
+        assert sorted(chain(*epochs)) == sorted(3 * EACH)
+    else:
+        assert [sorted(each) for each in epochs] == 3 * [EACH]
+    assert epochs[0] != epochs[1]
+
+
+class Rows:
+    """A map-style data set."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return self.rows[index]
+
+
+@pytest.mark.parametrize("factor", [2, 3.5, pyecho.Adaptive(7, min=2)], ids=str)
+def test_fewer_uses_than_anchors_have_different_windows(factor):
+    loader = loader_of(factor=factor, shuffle_buffer=6)
+    for _ in range(3):
+        found = windows_of(loader)
+        assert len(set(found)) == len(found) >= 2 * CHUNKS
+
+
+@pytest.mark.parametrize("payload", [True, False])
+@pytest.mark.parametrize("more", [{}, {"epochs": 3}, {"steps_per_epoch": 5}])
+def test_windows_go_on_after_a_resume(payload, more):
+    whole = loader_of(factor=3.5, **more)
+    found, states = [], []
+    for batch in chain(whole, whole):
+        found.append(windows_of([batch]))
+        states.append(whole.state_dict(payload=payload))
+    for number in (0, 3, len(states) - 2):
+        resumed = loader_of(factor=3.5, **more)
+        resumed.load_state_dict(states[number])
+        rest = [
+            windows_of([batch]) for _, batch in zip(states, chain(resumed, resumed), strict=False)
+        ]
+        assert rest[: len(found) - number - 1] == found[number + 1 :]
+
+
+def test_windows_are_the_same_for_any_number_of_ranks():
+    def of_world(size):
+        def rank_does(member):
+            with worlds.loader_of(
+                member,
+                chunks(12)[member.rank :: member.size],
+                4,
+                batch_size=12 // member.size,
+                shuffle_buffer=12 // member.size,
+                shards=6,
+                ops=WINDOWS,
+            ) as loader:
+                return [[100 * c + a for c, a in windows_of([batch])] for batch in loader]
+
+        results, _ = worlds.run_world(size, rank_does)
+        return worlds.global_batches(results)
+
+    alone = of_world(1)
+    assert len(set(np.concatenate(alone).tolist())) == 12 * 4
+    for size in (2, 3, 6):
+        assert of_world(size) == alone
+
+
+def test_chunks_of_any_length_have_windows_of_one():
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(4, 30, 20)
+    source = [np.arange(100 * i, 100 * i + length) for i, length in enumerate(lengths)]
+    loader = pyecho.EchoLoader(
+        source,
+        30,
+        batch_size=10,
+        fields=pyecho.Field((None,), "int64", max_bytes=240),
+        ops=[ops.Window([0, 3], anchors=(0, -4))],
+    )
+    found = Counter(int(row[0]) for batch in loader for row in batch if row[1] == row[0] + 3)
+    for i, length in enumerate(lengths):
+        times = [found[100 * i + anchor] for anchor in range(length - 3)]
+        assert sum(times) == 30
+        assert max(times) - min(times) <= 1
+
+
+def test_chunk_that_is_too_short_is_refused():
+    loader = pyecho.EchoLoader(
+        [np.arange(9), np.arange(2)],
+        batch_size=4,
+        fields=pyecho.Field((None,), "int64", max_bytes=240),
+        ops=[ops.Window([0], anchors=(0, -4))],
+    )
+    with pytest.raises(pyecho.SpecMismatch, match="an anchor from 0 to -4 on axis 0, which has 2"):
+        list(loader)
+
+
+def test_leaves_of_a_window_have_equal_extents():
+    source = [{"frames": np.zeros((5, 2)), "actions": np.zeros(6)}] * 3
+    with pytest.raises(ConfigError, match="same size"):
+        next(iter(pyecho.EchoLoader(source, batch_size=2, ops=WINDOWS)))

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 from reference_random import GOLDEN_GAMMA, MASK, mix64, stream_key, unit_at
 
-from pyecho import ops
+from pyecho import _core, ops
 
 WINDOW_STREAM = 3
 
@@ -25,6 +25,18 @@ def transformed(item, operations, key, *, leaf=0, first=0):
     for number, operation in enumerate(operations, first):
         item = STEPS[type(operation)](item, operation, draws_of(key, number), leaf)
     return np.ascontiguousarray(item)
+
+
+def window_of(item, window, item_key, ordinal, number=0):
+    """Return what a use of this ordinal takes by the window, the operation of this number."""
+    extent = item.shape[window.axis]
+    first, last = (each + extent if each < 0 else each for each in window.anchors)
+    anchors = range(first, last + 1, window.stride)
+    seed = (item_key + (number + 1) * GOLDEN_GAMMA) & MASK
+    again, place = divmod(ordinal, len(anchors))
+    [place] = _core.permuted(len(anchors), seed, again, place, place + 1, 1)
+    wanted = anchors[place] + np.array(window.offsets)
+    return item.take(np.clip(wanted, 0, extent - 1), window.axis)
 
 
 def _pairs(operation, extents, ndim):

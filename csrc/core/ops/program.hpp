@@ -67,6 +67,11 @@ class Program {
   // Type of a row. Extents are kVariable where the item's decide.
   [[nodiscard]] const ArrayType& output() const noexcept { return output_; }
 
+  // True if a row depends on the item's pass and on which use of the item it is.
+  [[nodiscard]] bool has_window() const noexcept {
+    return !operations_.empty() && operations_.front().kind == Kind::kWindow;
+  }
+
   // Returns why an item of this shape cannot be transformed; "" if it can. Items with variable extents need it before
   // a Transform; others have been checked.
   [[nodiscard]] std::string refusal(std::span<const std::uint64_t> shape) const;

@@ -89,7 +89,7 @@ Plan::Plan(const PlanConfig& config) : config_(config), segments_(config) {
 std::size_t Plan::size_bytes(const PlanConfig& config) {
   const PlanConfig of_one = of_stream(config, 0);
   const std::size_t pool = config.adaptive() ? RoundsPool::size_bytes(of_one) : FixedStream::size_bytes(of_one);
-  const std::size_t input = config.slots * sizeof(std::uint32_t);
+  const std::size_t input = config.slots * sizeof(std::uint32_t) * (config.tells_passes ? 2 : 1);
   const std::size_t ahead = config.streams > 1 ? kUsesAhead * sizeof(Use) : 0;
   return config.slots * sizeof(std::uint64_t) + config.streams * (pool + input + ahead);
 }
@@ -216,6 +216,7 @@ Outcome Plan::draw(std::span<Use> rows, std::uint32_t& drawn, bool awaited) {
   if (streams_.size() == 1) {
     const auto draw_from = [&](auto& stream) { return stream.draw(rows, drawn, awaited); };
     const Outcome outcome = std::visit(draw_from, streams_[0].stream);
+    shared(streams_[0]).tell_passes(rows.first(drawn));
     if (forgets_) {
       const auto is_lost = [this](const Use& use) { return numbers_[use.slot] == kUnknown; };
       draws_lost_ = draws_lost_ || std::ranges::any_of(rows.first(drawn), is_lost);
@@ -244,6 +245,7 @@ Outcome Plan::draw_ahead(Turn& turn, std::uint64_t rows, bool awaited) {
   turn.next = 0;
   const auto draw_from = [&](auto& stream) { return stream.draw(ahead, turn.ahead, awaited); };
   const Outcome outcome = std::visit(draw_from, turn.stream);
+  shared(turn).tell_passes(ahead.first(turn.ahead));
   for (Use& use : ahead.first(turn.ahead)) {
     use.source_index = use.source_index * streams_.size() + turn_;
     last_ahead_ += use.last ? 1 : 0;

@@ -17,6 +17,7 @@ struct Use {
   std::uint32_t ordinal;       // 0 is the fresh use
   std::uint64_t source_index;  // number of the item in its pass over the source
   bool last;                   // true for the last use of the item
+  std::uint32_t pass = 0;      // of the item, modulo 2^32; if PlanConfig::tells_passes
 };
 
 // An item on its way into a pool.
@@ -50,6 +51,7 @@ struct PlanConfig {
   double factor = 2.0;         // at least 1
   std::uint64_t seed = 0;
   bool unique_in_batch = false;      // no item twice in a batch
+  bool tells_passes = false;         // uses have the number of the item's pass
   std::uint64_t iteration_uses = 0;  // uses of an iteration; 0: all uses of one pass
   bool even_factor = false;          // see EchoFactor
   std::uint64_t segment_uses = 0;    // of a stream in a segment, for tests; 0: as Segments says

@@ -98,6 +98,12 @@ class Stream {
   [[nodiscard]] bool finished() const noexcept { return finished_; }
   // Returns the uses drawn so far.
   [[nodiscard]] std::uint64_t drawn() const noexcept { return drawn_; }
+  // Writes the passes of items into their uses, if they are told.
+  void tell_passes(std::span<Use> uses) const noexcept {
+    if (!passes_.empty()) {
+      std::ranges::for_each(uses, [this](Use& use) { use.pass = passes_[use.slot]; });
+    }
+  }
   // Returns the segments that are remembered, the oldest first.
   [[nodiscard]] const std::vector<Begun>& segments() const noexcept { return segments_; }
   // Forgets the oldest.
@@ -106,7 +112,10 @@ class Stream {
  protected:
   // `config`: of this stream, checked. Throws std::bad_alloc.
   explicit Stream(const PlanConfig& config)
-      : config_(config), factor_(config.factor, config.even_factor, config.part), slots_(config.slots) {
+      : config_(config),
+        factor_(config.factor, config.even_factor, config.part),
+        slots_(config.slots),
+        passes_(config.tells_passes ? config.slots : 0) {
     segments_.reserve(kSegments);
   }
 
@@ -152,6 +161,9 @@ class Stream {
   [[nodiscard]] Item take() noexcept {
     const Item item{.slot = slots_[next_taken_], .source_index = taken_++ - pass_begin_, .uses = factor_.next()};
     next_taken_ = after(next_taken_);
+    if (!passes_.empty()) {
+      passes_[item.slot] = static_cast<std::uint32_t>(pass_);
+    }
     return item;
   }
   void close_pass() noexcept {
@@ -250,10 +262,11 @@ class Stream {
   }
 
   Extent extent_;
-  std::vector<std::uint32_t> slots_;  // a ring of the items fed and not taken
-  std::size_t next_fed_ = 0;          // in slots_
-  std::size_t next_taken_ = 0;        // likewise
-  Fifo<std::uint64_t> ends_;          // value of fed_ at the end of each pass that is not closed
+  std::vector<std::uint32_t> slots_;   // a ring of the items fed and not taken
+  std::vector<std::uint32_t> passes_;  // by slot; empty: not told
+  std::size_t next_fed_ = 0;           // in slots_
+  std::size_t next_taken_ = 0;         // likewise
+  Fifo<std::uint64_t> ends_;           // value of fed_ at the end of each pass that is not closed
   bool ended_ = false;
   std::uint64_t pass_ = 0;        // number of the open pass
   std::uint64_t pass_begin_ = 0;  // items taken before it

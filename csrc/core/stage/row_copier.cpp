@@ -39,12 +39,15 @@ RowCopier::RowCopier(const SlotLayout& layout, const SlotMemory& memory, const P
       stream_(stream),
       programs_(std::move(programs)) {}
 
-// Returns the number from which operations draw for a row: the same for any batch size, and on any rank that has the
-// row's stream.
-std::uint64_t RowCopier::key_of(const Batch& batch, std::uint32_t row) const noexcept {
+// Returns what operations draw from for a row: the same for any batch size, and on any rank that has the row's stream.
+ops::UseKey RowCopier::key_of(const Batch& batch, std::uint32_t row) const noexcept {
   const std::uint64_t use = batch.begin + row;
   const std::uint64_t stream = plan_.first_stream + use % plan_.streams * plan_.stream_step;
-  return ops::key_of_use(seed_of_stream(plan_.seed, stream), batch.epoch, use / plan_.streams);
+  const std::uint64_t seed = seed_of_stream(plan_.seed, stream);
+  const Use& of = batch.uses[row];
+  return {.use = ops::key_of_use(seed, batch.epoch, use / plan_.streams),
+          .item = plan_.tells_passes ? ops::key_of_item(seed, of.pass, of.source_index / plan_.streams) : 0,
+          .ordinal = of.ordinal};
 }
 
 // Leaf by leaf: each is written to one place, and its size is looked at once for all rows.
@@ -106,7 +109,7 @@ void RowCopier::transform(Batch& batch, std::size_t index, std::uint32_t first, 
         std::memcpy(place_of(size_bytes), item, size_bytes);
       }
     } else {
-      ops::Transform transform(*program, {.use = key_of(batch, first)}, shape);
+      ops::Transform transform(*program, key_of(batch, first), shape);
       if (leaf.ragged) {
         transform.write_shape(region);
       }

@@ -13,6 +13,7 @@
 
 #include "core/memory/slot_layout.hpp"
 #include "core/memory/slot_memory.hpp"
+#include "core/ops/geometry.hpp"
 #include "core/ops/program.hpp"
 #include "core/plan/plan_config.hpp"
 #include "core/stage/batch_pool.hpp"
@@ -48,7 +49,7 @@ class RowCopier {
   static constexpr std::size_t kPrefetchStep = 64;
 
   void transform(Batch& batch, std::size_t leaf, std::uint32_t first, std::span<const Use> rows) const;
-  [[nodiscard]] std::uint64_t key_of(const Batch& batch, std::uint32_t row) const noexcept;
+  [[nodiscard]] ops::UseKey key_of(const Batch& batch, std::uint32_t row) const noexcept;
 
   const SlotLayout& layout_;
   const SlotMemory& memory_;
