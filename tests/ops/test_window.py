@@ -201,9 +201,12 @@ class Rows:
 @pytest.mark.parametrize("factor", [2, 3.5, pyecho.Adaptive(7, min=2)], ids=str)
 def test_fewer_uses_than_anchors_have_different_windows(factor):
     loader = loader_of(factor=factor, shuffle_buffer=6)
+    passes = set()
     for _ in range(3):
         found = windows_of(loader)
         assert len(set(found)) == len(found) >= 2 * CHUNKS
+        passes.add(tuple(sorted(found)))
+    assert len(passes) == 3
 
 
 @pytest.mark.parametrize("payload", [True, False])
