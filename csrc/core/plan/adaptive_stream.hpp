@@ -33,7 +33,7 @@ class AdaptiveStream : public Stream {
   explicit AdaptiveStream(const PlanConfig& config) : Stream(config), pool_(config) {}
 
   void begin(const StreamBegin& from, const Extent& extent) {
-    Stream::begin(from, extent);
+    begin_at(from, extent);
     pool_.left().clear();
     diverged_ = false;
     decided_ = 0;
@@ -98,7 +98,7 @@ class AdaptiveStream : public Stream {
   [[nodiscard]] std::uint32_t resident() const noexcept { return pool_.resident(); }
   [[nodiscard]] bool holds(std::uint32_t slot) const noexcept { return pool_.holds(slot); }
   void forget_segment() noexcept {
-    Stream::forget_segment();
+    forget_begun();
     logs_.erase(logs_.begin());
   }
 

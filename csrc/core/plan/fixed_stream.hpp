@@ -29,7 +29,7 @@ class FixedStream : public Stream {
   }
 
   void begin(const StreamBegin& from, const Extent& extent) {
-    Stream::begin(from, extent);
+    begin_at(from, extent);
     admitted_uses_ = lead_;
     resident_ = left_ = 0;
     batch_ = 1;
@@ -78,6 +78,8 @@ class FixedStream : public Stream {
     close_passes();  // of several streams, only the one whose turn it was knows of the end
     Stream::next_iteration(exhausted());
   }
+
+  void forget_segment() noexcept { forget_begun(); }
 
   [[nodiscard]] std::uint64_t min_items(std::uint64_t draws) const noexcept {
     // With u uses in a full pool, u - capacity draws may leave every item in the pool, and the next draw removes one.

@@ -29,13 +29,39 @@
 #include <vector>
 
 #include "core/plan/echo_factor.hpp"
-#include "core/plan/fifo.hpp"
 #include "core/plan/plan_config.hpp"
 #include "core/plan/segments.hpp"
 #include "core/random.hpp"
 #include "core/sync/outcome.hpp"
 
 namespace pyecho {
+
+// A queue in one vector: constant time for each element, and no allocation while it fits the memory it has had, which
+// is that of 16 elements at first.
+template <class T>
+class Fifo {
+ public:
+  Fifo() { elements_.reserve(16); }
+
+  void push_back(T element) { elements_.push_back(element); }
+  [[nodiscard]] bool empty() const noexcept { return front_ == elements_.size(); }
+  [[nodiscard]] std::size_t size() const noexcept { return elements_.size() - front_; }
+  [[nodiscard]] const T& front() const noexcept { return elements_[front_]; }
+  void pop_front() noexcept {
+    if (++front_ > size()) {  // at most as many elements move as were popped since the last time
+      elements_.erase(elements_.begin(), elements_.begin() + static_cast<std::ptrdiff_t>(front_));
+      front_ = 0;
+    }
+  }
+  void clear() noexcept {
+    elements_.clear();
+    front_ = 0;
+  }
+
+ private:
+  std::vector<T> elements_;
+  std::size_t front_ = 0;  // elements before it were popped
+};
 
 // Where a stream begins.
 struct StreamBegin {
@@ -64,6 +90,9 @@ class Stream {
     Crossing at;
     std::uint64_t drawn;  // uses before it
   };
+
+  [[nodiscard]] Stream& shared() noexcept { return *this; }
+  [[nodiscard]] const Stream& shared() const noexcept { return *this; }
 
   // -- Input, in source order --
 
@@ -100,8 +129,8 @@ class Stream {
   [[nodiscard]] std::uint64_t drawn() const noexcept { return drawn_; }
   // Returns the segments that are remembered, the oldest first.
   [[nodiscard]] const std::vector<Begun>& segments() const noexcept { return segments_; }
-  // Forgets the oldest.
-  void forget_segment() noexcept { segments_.erase(segments_.begin()); }
+  // Forgets the oldest, once the plan has.
+  void forget_begun() noexcept { segments_.erase(segments_.begin()); }
 
  protected:
   // `config`: of this stream, checked. Throws std::bad_alloc.
@@ -110,7 +139,7 @@ class Stream {
     segments_.reserve(kSegments);
   }
 
-  void begin(const StreamBegin& from, const Extent& extent) noexcept {
+  void begin_at(const StreamBegin& from, const Extent& extent) noexcept {
     fed_ = taken_ = 0;
     next_fed_ = next_taken_ = 0;
     pass_begin_ = 0 - from.items;
