@@ -75,9 +75,6 @@ class AdaptiveStream : public Stream {
     }
     return Outcome::kEmpty;
   }
-  Outcome draw(std::span<Use> rows, std::uint32_t& drawn, bool awaited) {
-    return draw_rows(*this, rows, drawn, awaited);
-  }
   std::uint32_t draw_some(std::span<Use> rows) { return pool_.draw(rows, random_); }
   void end_batch() noexcept {
     state_ = Deciding::kNotBegun;

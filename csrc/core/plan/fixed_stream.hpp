@@ -62,9 +62,6 @@ class FixedStream : public Stream {
     const bool draining = drained() || (at_joint() && uses_left() > 0);
     return full() || draining ? Outcome::kOk : Outcome::kEmpty;
   }
-  Outcome draw(std::span<Use> rows, std::uint32_t& drawn, bool awaited) {
-    return draw_rows(*this, rows, drawn, awaited);
-  }
   // Draws until `rows` is full, an item must be fed, the end of the iteration becomes known, or every entry is deferred.
   std::uint32_t draw_some(std::span<Use> rows) { return in_order() ? draw_in_order(rows) : draw_shuffled(rows); }
   // Deferred uses can be drawn again.

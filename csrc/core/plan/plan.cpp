@@ -191,7 +191,7 @@ void Plan::count_pass() {
 
 Outcome Plan::draw(std::span<Use> rows, std::uint32_t& drawn, bool awaited) {
   if (streams_.size() == 1) {
-    const auto draw_from = [&](auto& stream) { return stream.draw(rows, drawn, awaited); };
+    const auto draw_from = [&](auto& stream) { return stream.draw_by(stream, rows, drawn, awaited); };
     const Outcome outcome = with(streams_[0], draw_from);
     if (forgets_) {
       const auto is_lost = [this](const Use& use) { return numbers_[use.slot] == kUnknown; };
@@ -219,7 +219,7 @@ Outcome Plan::draw_ahead(Turn& turn, std::uint64_t rows, bool awaited) {
   const std::uint64_t share = config_.unique_in_batch && ended() ? 1 : (rows - 1) / streams_.size() + 1;
   const std::span<Use> ahead = std::span(turn.uses).first(std::min<std::uint64_t>(share, turn.uses.size()));
   turn.next = 0;
-  const auto draw_from = [&](auto& stream) { return stream.draw(ahead, turn.ahead, awaited); };
+  const auto draw_from = [&](auto& stream) { return stream.draw_by(stream, ahead, turn.ahead, awaited); };
   const Outcome outcome = with(turn, draw_from);
   for (Use& use : ahead.first(turn.ahead)) {
     use.source_index = use.source_index * streams_.size() + turn_;

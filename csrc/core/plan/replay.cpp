@@ -11,6 +11,7 @@ namespace pyecho {
 namespace {
 
 constexpr std::uint32_t kUsesAtOnce = 256;
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 constexpr double kMostUses = 0x1.0p36;          // where no segment ends
 constexpr double kMostDecided = 0x1.0p26;       // uses that an adaptive factor has decided ahead of the consumer
 constexpr double kMostUneven = 8;               // times the factor that a pass has because other ranks have more items
@@ -120,8 +121,7 @@ void Replay::check() const {
   const double batches =
       static_cast<double>(position_.batches) - static_cast<double>(position_.iterations == iterations_ ? batches_ : 0);
   const double iterations_by_pass =
-      by_pass ? static_cast<double>(position_.iterations) - static_cast<double>(position_.segment.passes)
-              : std::numeric_limits<double>::infinity();
+      by_pass ? static_cast<double>(position_.iterations) - static_cast<double>(position_.segment.passes) : kUnbounded;
   const double before = -static_cast<double>(position_.segment.items);
   double items = before + static_cast<double>(position_.open_items);
   double earlier = before;  // items of earlier iterations, and those of this one
@@ -138,14 +138,11 @@ void Replay::check() const {
     empty += run.items == 0 ? count : 0;
   }
   reached += passes < iterations_by_pass + 1 ? static_cast<double>(position_.open_items) : 0;
-  double uses = reached * factor;
-  if (short_batches && !by_pass) {
-    uses = std::min(uses, (iterations + 1) * static_cast<double>(config.iteration_uses));
-  } else if (!short_batches) {
-    const double of_iterations = iterations * static_cast<double>(config.iteration_uses) -
-                                 (iterations > 0 ? static_cast<double>(uses_drawn_) : 0);
-    uses = std::min(uses, (by_pass ? std::max(0.0, earlier) * factor : of_iterations) + batches * batch_size_);
-  }
+  const double of_iteration = by_pass ? kUnbounded : static_cast<double>(config.iteration_uses);
+  const double in_earlier = by_pass          ? std::max(0.0, earlier) * factor
+                            : iterations > 0 ? iterations * of_iteration - static_cast<double>(uses_drawn_)
+                                             : 0;
+  double uses = std::min(reached * factor, in_earlier + (short_batches ? of_iteration : batches * batch_size_));
   const bool is_bounded = segments.bounded() && plan_.has_joints();
   double most_uses = kMostUses;
   if (is_bounded) {

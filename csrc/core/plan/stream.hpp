@@ -124,6 +124,25 @@ class Stream {
 
   // -- Output --
 
+  // See Plan::draw(). `stream`: this.
+  template <class Kind>
+  Outcome draw_by(Kind& stream, std::span<Use> rows, std::uint32_t& drawn, bool awaited) {
+    for (drawn = 0; drawn < rows.size();) {
+      if (const Outcome outcome = stream.ready(awaited); outcome != Outcome::kOk) {
+        return outcome;
+      }
+      // An iteration whose end is unknown has at least as many uses left as the pool holds.
+      const std::uint64_t most = std::min<std::uint64_t>(rows.size() - drawn, uses_left_in_iteration());
+      const std::span<Use> next = rows.subspan(drawn, most);
+      const std::uint32_t got = lead_ > 0 ? draw_lead(next) : stream.draw_some(next);
+      if (got == 0) {
+        return Outcome::kEnd;
+      }
+      drawn_ += got;
+      drawn += got;
+    }
+    return Outcome::kOk;
+  }
   [[nodiscard]] bool finished() const noexcept { return finished_; }
   // Returns the uses drawn so far.
   [[nodiscard]] std::uint64_t drawn() const noexcept { return drawn_; }
@@ -215,25 +234,6 @@ class Stream {
       random_ = RandomAhead(mix64(key + joint.parts * kGoldenGamma));
     }
     return joint;
-  }
-  // See Plan::draw(). `stream`: this.
-  template <class Kind>
-  Outcome draw_rows(Kind& stream, std::span<Use> rows, std::uint32_t& drawn, bool awaited) {
-    for (drawn = 0; drawn < rows.size();) {
-      if (const Outcome outcome = stream.ready(awaited); outcome != Outcome::kOk) {
-        return outcome;
-      }
-      // An iteration whose end is unknown has at least as many uses left as the pool holds.
-      const std::uint64_t most = std::min<std::uint64_t>(rows.size() - drawn, uses_left_in_iteration());
-      const std::span<Use> next = rows.subspan(drawn, most);
-      const std::uint32_t got = lead_ > 0 ? draw_lead(next) : stream.draw_some(next);
-      if (got == 0) {
-        return Outcome::kEnd;
-      }
-      drawn_ += got;
-      drawn += got;
-    }
-    return Outcome::kOk;
   }
   // `exhausted`: no use is left, and none can follow.
   void next_iteration(bool exhausted) noexcept {
