@@ -74,7 +74,7 @@ class SlotPlan {
       }
     }
     for (auto& item : items) {
-      item.first -= plan_.first_number(at);
+      item.first -= at.segment.taken;
     }
     std::ranges::sort(items);
     state["items"] = arrays_of(items);

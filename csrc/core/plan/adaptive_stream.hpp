@@ -33,7 +33,7 @@ class AdaptiveStream : public Stream {
   explicit AdaptiveStream(const PlanConfig& config) : Stream(config), pool_(config) {}
 
   void begin(const StreamBegin& from, const Extent& extent) {
-    Stream::begin(from, extent);
+    begin_at(from, extent);
     pool_.left().clear();
     diverged_ = false;
     decided_ = 0;
@@ -75,9 +75,6 @@ class AdaptiveStream : public Stream {
     }
     return Outcome::kEmpty;
   }
-  Outcome draw(std::span<Use> rows, std::uint32_t& drawn, bool awaited) {
-    return draw_rows(*this, rows, drawn, awaited);
-  }
   std::uint32_t draw_some(std::span<Use> rows) { return pool_.draw(rows, random_); }
   void end_batch() noexcept {
     state_ = Deciding::kNotBegun;
@@ -98,7 +95,7 @@ class AdaptiveStream : public Stream {
   [[nodiscard]] std::uint32_t resident() const noexcept { return pool_.resident(); }
   [[nodiscard]] bool holds(std::uint32_t slot) const noexcept { return pool_.holds(slot); }
   void forget_segment() noexcept {
-    Stream::forget_segment();
+    forget_begun();
     logs_.erase(logs_.begin());
   }
 

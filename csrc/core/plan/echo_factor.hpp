@@ -44,7 +44,8 @@ class EchoFactor {
     if (!fractional_) {
       return items * whole_;
     }
-    return static_cast<std::uint64_t>(static_cast<double>(items) * factor_ + 0.5);
+    const double uses_and_half = static_cast<double>(items) * factor_ + 0.5;
+    return static_cast<std::uint64_t>(uses_and_half);
   }
   // Returns the fewest and the most uses of an item of this pass.
   [[nodiscard]] std::uint32_t min_uses() const noexcept { return whole_; }

@@ -29,7 +29,7 @@ class FixedStream : public Stream {
   }
 
   void begin(const StreamBegin& from, const Extent& extent) {
-    Stream::begin(from, extent);
+    begin_at(from, extent);
     admitted_uses_ = lead_;
     resident_ = left_ = 0;
     batch_ = 1;
@@ -62,9 +62,6 @@ class FixedStream : public Stream {
     const bool draining = drained() || (at_joint() && uses_left() > 0);
     return full() || draining ? Outcome::kOk : Outcome::kEmpty;
   }
-  Outcome draw(std::span<Use> rows, std::uint32_t& drawn, bool awaited) {
-    return draw_rows(*this, rows, drawn, awaited);
-  }
   // Draws until `rows` is full, an item must be fed, the end of the iteration becomes known, or every entry is deferred.
   std::uint32_t draw_some(std::span<Use> rows) { return in_order() ? draw_in_order(rows) : draw_shuffled(rows); }
   // Deferred uses can be drawn again.
@@ -78,6 +75,8 @@ class FixedStream : public Stream {
     close_passes();  // of several streams, only the one whose turn it was knows of the end
     Stream::next_iteration(exhausted());
   }
+
+  void forget_segment() noexcept { forget_begun(); }
 
   [[nodiscard]] std::uint64_t min_items(std::uint64_t draws) const noexcept {
     // With u uses in a full pool, u - capacity draws may leave every item in the pool, and the next draw removes one.

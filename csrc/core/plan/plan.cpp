@@ -81,7 +81,6 @@ Plan::Plan(const PlanConfig& config) : config_(config), segments_(config) {
                         .uses = std::vector<Use>(config.streams > 1 ? kUsesAhead : 0)});
   }
   numbers_.resize(config.slots);  // not before the configuration is checked
-  passes_.reserve(kPassRuns);
   bases_.reserve(kBases);
   begin(0, {});
 }
@@ -95,18 +94,16 @@ std::size_t Plan::size_bytes(const PlanConfig& config) {
 }
 
 void Plan::begin(std::uint64_t epoch, const Extent& extent, const Segment& segment, std::uint64_t iterations,
-                 std::uint64_t rows) {
+                 std::uint64_t rows, Decisions decisions) {
   const std::uint64_t streams = streams_.size();
   const std::uint64_t uses = share(extent.uses, streams);
   const std::uint64_t of_iteration = uses != kUnknown ? uses : config_.iteration_uses / streams;
   epoch_ = epoch;
   extent_ = extent;
-  taken_ = segment.taken;
-  fed_ = 0;
-  pass_fed_ = 0 - segment.items;
-  passes_ended_ = segment.passes;
-  alike_ = segment.alike;
-  passes_.clear();
+  fed_ = segment;
+  fed_.streams.clear();
+  bases_.assign(1, {.begin = fed_});
+  bases_.front().passes.reserve(kPassRuns);
   segments_.begin(extent, segment.parts);
   const auto is_of_run = [&](const auto& log) { return log.first.epoch == epoch; };
   has_joints_ = segment.passes + segment.parts > 0 || !config_.replay->contains({.epoch = epoch, .pass = epoch}) ||
@@ -128,26 +125,21 @@ void Plan::begin(std::uint64_t epoch, const Extent& extent, const Segment& segme
                            .uses = begin,
                            .lead = (at.iterations - iterations) * of_iteration + at.uses - begin};
     const Extent own = checked({.items = items, .uses = uses}, config_.adaptive());
-    std::visit([&](auto& of_kind) { of_kind.begin(from, own); }, streams_[stream].stream);
+    with(streams_[stream], [&](auto& of_kind) { of_kind.begin(from, own); });
     streams_[stream].next = streams_[stream].ahead = 0;
   }
-  bases_.assign(1, {.begin = {.passes = segment.passes,
-                              .items = segment.items,
-                              .parts = segment.parts,
-                              .taken = segment.taken,
-                              .alike = segment.alike,
-                              .streams = {}}});
+  if (AdaptiveStream* const stream = std::get_if<AdaptiveStream>(&streams_[0].stream)) {
+    stream->replay(std::move(decisions));
+  }
 }
 
 void Plan::end_pass() {
   while (segments_.next() != kUnknown && extent_.uses != kUnknown) {  // of other streams, which have more items
     end_part();
   }
-  const std::uint64_t items = open_items();
+  const std::uint64_t items = fed_.items;
   count_pass();
-  for (Turn& turn : streams_) {
-    shared(turn).end_pass();
-  }
+  each_stream([](auto& stream) { stream.end_pass(); });
   if (segments_.end_pass(items)) {
     begin_segment();
   }
@@ -168,26 +160,12 @@ void Plan::begin_segment() {
     return segments.size() > 1 && shared(turn).drawn() - segments[1].drawn > kUsesKept;
   };
   while (bases_.size() > 1 && std::ranges::all_of(streams_, is_old)) {
-    const std::size_t runs = bases_[1].run;
     bases_.erase(bases_.begin());
-    passes_.erase(passes_.begin(), passes_.begin() + static_cast<std::ptrdiff_t>(runs));
-    for (Base& base : bases_) {
-      base.run -= runs;
-    }
-    for (Turn& turn : streams_) {
-      std::visit([](auto& stream) { stream.forget_segment(); }, turn.stream);
-    }
+    each_stream([](auto& stream) { stream.forget_segment(); });
   }
-  bases_.push_back({.begin = {.passes = passes_ended_,
-                              .items = open_items(),
-                              .parts = segments_.parts(),
-                              .taken = taken(),
-                              .alike = alike_,
-                              .streams = {}},
-                    .run = passes_.size()});
-  for (Turn& turn : streams_) {
-    shared(turn).end_segment(epoch_ + passes_ended_, segments_.parts());
-  }
+  fed_.parts = segments_.parts();
+  bases_.push_back({.begin = fed_});
+  each_stream([&](auto& stream) { stream.end_segment(epoch_ + fed_.passes, fed_.parts); });
 }
 
 bool Plan::end_input() {
@@ -195,28 +173,26 @@ bool Plan::end_input() {
     return false;
   }
   count_pass();
-  for (Turn& turn : streams_) {
-    shared(turn).end_input();
-  }
+  each_stream([](auto& stream) { stream.end_input(); });
   return true;
 }
 
 void Plan::count_pass() {
-  if (passes_.size() == bases_.back().run || passes_.back().items != open_items()) {
-    passes_.push_back({.passes = 0, .items = open_items()});
+  std::vector<PassRun>& passes = bases_.back().passes;
+  if (passes.empty() || passes.back().items != fed_.items) {
+    passes.push_back({.passes = 0, .items = fed_.items});
   }
-  alike_ = alike_ && open_items() == extent_.items;
-  ++passes_.back().passes;
-  ++passes_ended_;
-  pass_fed_ = fed_;
+  ++passes.back().passes;
+  fed_.alike = fed_.alike && fed_.items == extent_.items;
+  ++fed_.passes;
+  fed_.items = 0;
   next_fed_ = 0;
 }
 
 Outcome Plan::draw(std::span<Use> rows, std::uint32_t& drawn, bool awaited) {
   if (streams_.size() == 1) {
-    const auto draw_from = [&](auto& stream) { return stream.draw(rows, drawn, awaited); };
-    const Outcome outcome = std::visit(draw_from, streams_[0].stream);
-    shared(streams_[0]).tell_passes(rows.first(drawn));
+    const auto draw_from = [&](auto& stream) { return stream.draw_by(stream, rows, drawn, awaited); };
+    const Outcome outcome = with(streams_[0], draw_from);
     if (forgets_) {
       const auto is_lost = [this](const Use& use) { return numbers_[use.slot] == kUnknown; };
       draws_lost_ = draws_lost_ || std::ranges::any_of(rows.first(drawn), is_lost);
@@ -243,9 +219,8 @@ Outcome Plan::draw_ahead(Turn& turn, std::uint64_t rows, bool awaited) {
   const std::uint64_t share = config_.unique_in_batch && ended() ? 1 : (rows - 1) / streams_.size() + 1;
   const std::span<Use> ahead = std::span(turn.uses).first(std::min<std::uint64_t>(share, turn.uses.size()));
   turn.next = 0;
-  const auto draw_from = [&](auto& stream) { return stream.draw(ahead, turn.ahead, awaited); };
-  const Outcome outcome = std::visit(draw_from, turn.stream);
-  shared(turn).tell_passes(ahead.first(turn.ahead));
+  const auto draw_from = [&](auto& stream) { return stream.draw_by(stream, ahead, turn.ahead, awaited); };
+  const Outcome outcome = with(turn, draw_from);
   for (Use& use : ahead.first(turn.ahead)) {
     use.source_index = use.source_index * streams_.size() + turn_;
     last_ahead_ += use.last ? 1 : 0;
@@ -254,15 +229,11 @@ Outcome Plan::draw_ahead(Turn& turn, std::uint64_t rows, bool awaited) {
 }
 
 void Plan::end_batch() noexcept {
-  for (Turn& turn : streams_) {
-    std::visit([](auto& stream) { stream.end_batch(); }, turn.stream);
-  }
+  each_stream([](auto& stream) { stream.end_batch(); });
 }
 
 void Plan::next_iteration() noexcept {
-  for (Turn& turn : streams_) {
-    std::visit([](auto& stream) { stream.next_iteration(); }, turn.stream);
-  }
+  each_stream([](auto& stream) { stream.next_iteration(); });
 }
 
 PlanPosition Plan::position(std::uint64_t iterations, std::uint64_t rows) const {
@@ -288,18 +259,16 @@ PlanPosition Plan::position(std::uint64_t iterations, std::uint64_t rows) const 
   if (segment.passes == 0 && segment.parts == 0) {
     segment.streams.clear();
   }
-  Decisions decisions;
-  for (std::size_t at = base; adaptive() != nullptr && at < adaptive()->logs().size(); ++at) {
-    const Decisions& more = adaptive()->logs()[at].decisions;
-    decisions.insert(decisions.end(), more.begin(), more.end());
+  PlanPosition position{
+      .epoch = epoch_, .extent = extent_, .segment = std::move(segment), .open_items = fed_.items, .ended = ended()};
+  const auto append = [](auto& list, const auto& more) { list.insert(list.end(), more.begin(), more.end()); };
+  for (std::size_t at = base; at < bases_.size(); ++at) {
+    append(position.passes, bases_[at].passes);
   }
-  return {.epoch = epoch_,
-          .extent = extent_,
-          .segment = std::move(segment),
-          .passes = std::vector(passes_.begin() + static_cast<std::ptrdiff_t>(bases_[base].run), passes_.end()),
-          .open_items = open_items(),
-          .ended = ended(),
-          .decisions = std::move(decisions)};
+  for (std::size_t at = base; adaptive() != nullptr && at < adaptive()->logs().size(); ++at) {
+    append(position.decisions, adaptive()->logs()[at].decisions);
+  }
+  return position;
 }
 
 Places Plan::items() const {
@@ -312,7 +281,7 @@ Places Plan::items() const {
 std::uint32_t Plan::resident() const noexcept {
   std::uint32_t items = last_ahead_;
   for (const Turn& turn : streams_) {
-    items += std::visit([](const auto& stream) { return stream.resident(); }, turn.stream);
+    items += with(turn, [](const auto& stream) { return stream.resident(); });
   }
   return items;
 }

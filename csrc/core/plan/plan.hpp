@@ -14,7 +14,7 @@
 //
 // A plan is a function of its configuration, the first epoch, its extent and the lengths of the passes, so where it
 // stood is saved as a few numbers and found again by replaying it (replay.hpp), from the beginning of the segment
-// (segments.hpp). For that it numbers the items, from 0 after begin().
+// (segments.hpp). For that it numbers the items of a run, from 0.
 //
 // With several streams, items wait for their stream while others draw, so PlanConfig::slots has room for more of them
 // (waiting_slots(), whose bound is proved in docs/memory_model.md).
@@ -74,6 +74,25 @@ struct PlanPosition {
 // Numbers of items, ascending, and the slot of each.
 using Places = std::vector<std::pair<std::uint64_t, std::uint32_t>>;
 
+// One of the streams of a plan.
+struct Turn {
+  std::variant<FixedStream, AdaptiveStream> stream;
+  std::vector<Use> uses;    // drawn ahead, by one of several streams
+  std::uint32_t next = 0;   // of these
+  std::uint32_t ahead = 0;  // how many there are
+};
+
+// Returns function(stream). std::visit() might throw.
+template <class Function>
+decltype(auto) with(auto& turn, const Function& function) {
+  auto* const fixed = std::get_if<FixedStream>(&turn.stream);
+  return fixed != nullptr ? function(*fixed) : function(*std::get_if<AdaptiveStream>(&turn.stream));
+}
+// Returns what streams of both kinds have.
+[[nodiscard]] auto& shared(auto& turn) noexcept {
+  return with(turn, [](auto& stream) -> auto& { return stream.shared(); });
+}
+
 class Plan {
  public:
   // Throws std::invalid_argument if the configuration is invalid, std::bad_alloc.
@@ -89,29 +108,25 @@ class Plan {
   // dealt the items in turn and have equally many uses. Several streams end together only if their uses are known.
   // Throws std::invalid_argument if the uses cannot be dealt so, or are fewer than the items of some stream;
   // std::bad_alloc.
-  void begin(std::uint64_t epoch, const Extent& extent) { begin(epoch, extent, {}, 0, 0); }
-  // Same, but starts with a segment of that run. The first draw is the row of this number of an iteration, a batch
-  // boundary at the beginning of the segment or before; all rows of a batch, up to the segment, have no item.
-  void begin(std::uint64_t epoch, const Extent& extent, const Segment& segment, std::uint64_t iterations,
-             std::uint64_t rows);
-  // After begin(): takes these decisions again, and those of PlanConfig::replay if they go on longer.
-  void replay(Decisions decisions) {
-    if (AdaptiveStream* const stream = adaptive()) {
-      stream->replay(std::move(decisions));
-    }
-  }
+  //
+  // With more arguments it starts with a segment of that run. The first draw is the row of this number of an iteration,
+  // a batch boundary at the beginning of the segment or before; all rows of a batch, up to the segment, have no item. An
+  // adaptive factor takes these decisions again, and those of PlanConfig::replay if they go on longer.
+  void begin(std::uint64_t epoch, const Extent& extent, const Segment& segment = {}, std::uint64_t iterations = 0,
+             std::uint64_t rows = 0, Decisions decisions = {});
 
   // -- Input, in source order --
 
   // Adds the next item, which lies in this slot. At most PlanConfig::slots items may be fed and not yet drawn to their
   // last use.
   void feed(std::uint32_t slot) {
-    if (open_items() == segments_.next()) [[unlikely]] {
+    if (fed_.items == segments_.next()) [[unlikely]] {
       end_part();
     }
     shared(streams_[next_fed_]).feed(slot);
     next_fed_ = after(next_fed_);
-    numbers_[slot] = fed_++;
+    numbers_[slot] = fed_.taken++;
+    ++fed_.items;
   }
   // Marks the items fed since the last end_pass() as a complete pass. Another pass follows.
   void end_pass();
@@ -129,7 +144,7 @@ class Plan {
   Outcome ready(bool awaited = true) {
     Turn& turn = streams_[turn_];
     const auto is_ready = [&](auto& stream) { return stream.ready(awaited); };
-    return turn.next < turn.ahead ? Outcome::kOk : std::visit(is_ready, turn.stream);
+    return turn.next < turn.ahead ? Outcome::kOk : with(turn, is_ready);
   }
   // Ends the batch; the next draw belongs to another one.
   void end_batch() noexcept;
@@ -140,7 +155,8 @@ class Plan {
   // call it after each draw() and ready().
   template <class Visit>
   void take_left(const Visit& visit) {
-    if (AdaptiveStream* const stream = adaptive(); stream != nullptr && !stream->left().empty()) {
+    AdaptiveStream* const stream = std::get_if<AdaptiveStream>(&streams_[0].stream);
+    if (stream != nullptr && !stream->left().empty()) {
       visit(std::span<const std::uint32_t>(stream->left()));
       stream->left().clear();
     }
@@ -173,7 +189,7 @@ class Plan {
   [[nodiscard]] std::uint64_t min_items(std::uint64_t draws) const noexcept {
     const std::size_t streams = streams_.size();
     const auto min_items = [&](const auto& stream) { return stream.min_items(streams == 1 ? draws : 1); };
-    return (std::visit(min_items, streams_[turn_].stream) - 1) * streams + 1;
+    return (with(streams_[turn_], min_items) - 1) * streams + 1;
   }
   // Returns the number of items in the pool, those included whose last use waits for its turn.
   [[nodiscard]] std::uint32_t resident() const noexcept;
@@ -184,17 +200,15 @@ class Plan {
   // Returns the first epoch.
   [[nodiscard]] std::uint64_t epoch() const noexcept { return epoch_; }
   // Returns the number of items fed since the run began.
-  [[nodiscard]] std::uint64_t taken() const noexcept { return taken_ + fed_; }
+  [[nodiscard]] std::uint64_t taken() const noexcept { return fed_.taken; }
   // Returns the number of items fed since the last end_pass().
-  [[nodiscard]] std::uint64_t open_items() const noexcept { return fed_ - pass_fed_; }
+  [[nodiscard]] std::uint64_t open_items() const noexcept { return fed_.items; }
   [[nodiscard]] bool ended() const noexcept { return shared(streams_[0]).ended(); }
   // Returns what the plan was fed, and its decisions, since the last segment that begins before so many iterations and
   // rows of the next one.
   [[nodiscard]] PlanPosition position(std::uint64_t iterations, std::uint64_t rows) const;
-  // Returns the number here of the first item of the segment of such a position.
-  [[nodiscard]] std::uint64_t first_number(const PlanPosition& at) const noexcept { return at.segment.taken - taken_; }
   [[nodiscard]] const Segments& segments() const noexcept { return segments_; }
-  // Returns the number of the item that was fed in this slot last.
+  // Returns the number, since the run began, of the item that was fed in this slot last.
   [[nodiscard]] std::uint64_t number_of(std::uint32_t slot) const noexcept { return numbers_[slot]; }
   // Returns true if the segments end where Segments says: with an adaptive factor not where PlanConfig::replay has
   // decisions of the first segment only. These may be a plan of the whole run, not a log.
@@ -217,7 +231,7 @@ class Plan {
         }
       };
       for (std::uint32_t slot = 0; slot < config_.slots; ++slot) {
-        if (std::visit([&](const auto& stream) { return stream.holds(slot); }, turn.stream)) {
+        if (with(turn, [&](const auto& stream) { return stream.holds(slot); })) {
           visit_known(slot);
         }
       }
@@ -234,29 +248,21 @@ class Plan {
   static constexpr std::uint32_t kInboxSlots = 5;
   static constexpr std::uint32_t kUsesAhead = 32;  // of each of several streams
 
-  struct Turn {
-    std::variant<FixedStream, AdaptiveStream> stream;
-    std::vector<Use> uses;    // drawn ahead, by one of several streams
-    std::uint32_t next = 0;   // of these
-    std::uint32_t ahead = 0;  // how many there are
-  };
-
   // A segment that is remembered, because the consumer may not have come to the next one.
   struct Base {
-    Segment begin;        // but for its streams
-    std::size_t run = 0;  // of passes_, the first one that ended since then
+    Segment begin;                  // but for its streams
+    std::vector<PassRun> passes{};  // that have ended since then, and before the next one
   };
   static constexpr std::uint64_t kUsesKept = std::uint64_t{1} << 26;  // of a stream, more than are made ahead
 
-  // Returns what streams of both kinds have.
-  [[nodiscard]] static Stream& shared(Turn& turn) noexcept {
-    return std::visit([](Stream& stream) -> Stream& { return stream; }, turn.stream);
-  }
-  [[nodiscard]] static const Stream& shared(const Turn& turn) noexcept {
-    return std::visit([](const Stream& stream) -> const Stream& { return stream; }, turn.stream);
+  // Calls visit(stream) for each of them.
+  template <class Visit>
+  void each_stream(const Visit& visit) {
+    for (Turn& turn : streams_) {
+      with(turn, visit);
+    }
   }
   // Returns the one stream, if the factor is adaptive, else null.
-  [[nodiscard]] AdaptiveStream* adaptive() noexcept { return std::get_if<AdaptiveStream>(&streams_[0].stream); }
   [[nodiscard]] const AdaptiveStream* adaptive() const noexcept {
     return std::get_if<AdaptiveStream>(&streams_[0].stream);
   }
@@ -274,19 +280,14 @@ class Plan {
   std::uint32_t last_ahead_ = 0;  // last uses of items that wait for their turns
   std::uint64_t epoch_ = 0;
   Extent extent_;
-  std::size_t turn_ = 0;         // the stream of the next use
-  std::size_t next_fed_ = 0;     // the stream of the next item
-  std::uint64_t fed_ = 0;        // items so far
-  std::uint64_t pass_fed_ = 0;   // items fed before the pass that is being fed
-  std::vector<PassRun> passes_;  // that have ended since the first of bases_
+  std::size_t turn_ = 0;      // the stream of the next use
+  std::size_t next_fed_ = 0;  // the stream of the next item
+  Segment fed_{};             // the input so far, as if a segment began here
   Segments segments_;
   bool has_joints_ = true;
-  bool forgets_ = false;            // forget() was called
-  bool draws_lost_ = false;         // an item of these was drawn
-  std::vector<Base> bases_;         // the oldest first
-  std::uint64_t passes_ended_ = 0;  // since the run began
-  std::uint64_t taken_ = 0;         // items of the run before those numbered here
-  bool alike_ = true;               // see Segment
+  bool forgets_ = false;     // forget() was called
+  bool draws_lost_ = false;  // an item of these was drawn
+  std::vector<Base> bases_;  // the oldest first
 };
 
 }  // namespace pyecho

@@ -11,6 +11,7 @@ namespace pyecho {
 namespace {
 
 constexpr std::uint32_t kUsesAtOnce = 256;
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 constexpr double kMostUses = 0x1.0p36;          // where no segment ends
 constexpr double kMostDecided = 0x1.0p26;       // uses that an adaptive factor has decided ahead of the consumer
 constexpr double kMostUneven = 8;               // times the factor that a pass has because other ranks have more items
@@ -31,9 +32,9 @@ Replay::Replay(Plan& plan, std::uint32_t batch_size, PlanPosition position)
       position_(std::move(position)),
       by_use_(batch_size == 1 && !plan.config().unique_in_batch && !plan.config().adaptive()),
       batch_size_(batch_size),
-      decisions_(position_.decisions.size()) {
+      decisions_(position_.decisions.size()),
+      first_(position_.segment.taken) {
   begin();
-  plan_.replay(std::move(position_.decisions));
   check();
   open_pass();
   items_left_ -= position_.segment.items;
@@ -77,7 +78,7 @@ void Replay::begin() {
   const std::vector<PassRun>& passes = position_.passes;
   const auto first = std::ranges::find_if(passes, [](const PassRun& run) { return run.passes > 0; });
   require(segment.items <= (first == passes.end() ? position_.open_items : first->items));
-  plan_.begin(position_.epoch, position_.extent, segment, iterations_, uses_drawn_);
+  plan_.begin(position_.epoch, position_.extent, segment, iterations_, uses_drawn_, std::move(position_.decisions));
 }
 
 // Finds the segment of a position that begins with the run, if all passes are alike. One with items has its segment, in
@@ -93,7 +94,6 @@ void Replay::skip_regular() {
                               over ? run.passes - 1 : position_.iterations, over ? kMostCounted : rows_taken());
   if (segment.passes < run.passes) {
     run.passes -= segment.passes;
-    skipped_ = segment.taken;
     position_.segment = std::move(segment);
   }
 }
@@ -121,8 +121,7 @@ void Replay::check() const {
   const double batches =
       static_cast<double>(position_.batches) - static_cast<double>(position_.iterations == iterations_ ? batches_ : 0);
   const double iterations_by_pass =
-      by_pass ? static_cast<double>(position_.iterations) - static_cast<double>(position_.segment.passes)
-              : std::numeric_limits<double>::infinity();
+      by_pass ? static_cast<double>(position_.iterations) - static_cast<double>(position_.segment.passes) : kUnbounded;
   const double before = -static_cast<double>(position_.segment.items);
   double items = before + static_cast<double>(position_.open_items);
   double earlier = before;  // items of earlier iterations, and those of this one
@@ -139,14 +138,11 @@ void Replay::check() const {
     empty += run.items == 0 ? count : 0;
   }
   reached += passes < iterations_by_pass + 1 ? static_cast<double>(position_.open_items) : 0;
-  double uses = reached * factor;
-  if (short_batches && !by_pass) {
-    uses = std::min(uses, (iterations + 1) * static_cast<double>(config.iteration_uses));
-  } else if (!short_batches) {
-    const double of_iterations = iterations * static_cast<double>(config.iteration_uses) -
-                                 (iterations > 0 ? static_cast<double>(uses_drawn_) : 0);
-    uses = std::min(uses, (by_pass ? std::max(0.0, earlier) * factor : of_iterations) + batches * batch_size_);
-  }
+  const double of_iteration = by_pass ? kUnbounded : static_cast<double>(config.iteration_uses);
+  const double in_earlier = by_pass          ? std::max(0.0, earlier) * factor
+                            : iterations > 0 ? iterations * of_iteration - static_cast<double>(uses_drawn_)
+                                             : 0;
+  double uses = std::min(reached * factor, in_earlier + (short_batches ? of_iteration : batches * batch_size_));
   const bool is_bounded = segments.bounded() && plan_.has_joints();
   double most_uses = kMostUses;
   if (is_bounded) {
@@ -260,60 +256,47 @@ Outcome Replay::draw_batch() {
 }
 
 bool Replay::advance(std::uint64_t uses) {
-  const Outcome outcome = draw_until(drawn_ + uses);
-  if (plan_.diverged()) {
-    throw BadState(kOtherLog);
-  }
-  if (outcome == Outcome::kClosed) {
-    throw BadState(kContradiction);
-  }
-  return outcome == Outcome::kOk;
-}
-
-// kEmpty: so many uses are drawn. kClosed: there is no such position.
-Outcome Replay::draw_until(std::uint64_t drawn) {
+  const auto require_so_far = [this](bool holds) {
+    if (plan_.diverged()) {
+      throw BadState(kOtherLog);
+    }
+    require(holds);
+  };
+  const std::uint64_t end = drawn_ + uses;
   if (uses_.empty()) {
     uses_.resize(by_use_ ? kUsesAtOnce : batch_size_);
     free_.resize(plan_.config().slots);
     std::iota(free_.rbegin(), free_.rend(), 0U);
   }
   while (iterations_ < position_.iterations || batches_ < position_.batches) {
-    if (drawn_ >= drawn) {
-      return Outcome::kEmpty;
+    if (drawn_ >= end) {
+      return false;
     }
     // The consumer counts an iteration of so many uses with its last batch, when nothing may tell yet what follows.
     const bool over = uses_drawn_ > 0 && uses_drawn_ == plan_.config().iteration_uses;
     const Outcome outcome = over ? Outcome::kEnd : draw_batch();
     // A state has all decisions up to its position, so that an adaptive factor draws no more uses than it had.
-    if (plan_.decided() > decisions_) {
-      return Outcome::kClosed;
-    }
+    require_so_far(plan_.decided() <= decisions_);
     if (outcome == Outcome::kOk) {
       continue;
     }
     // Iterations after the last one would be empty, and without end.
-    if (outcome == Outcome::kClosed || iterations_ == position_.iterations || plan_.finished()) {
-      return Outcome::kClosed;
-    }
+    require(outcome == Outcome::kEnd && iterations_ < position_.iterations && !plan_.finished());
     plan_.next_iteration();
     ++iterations_;
     batches_ = batches_drawn_ = uses_drawn_ = 0;
     ++drawn_;  // so that iterations without a use are counted too
   }
-  if (position_.feed_all) {
-    while (feed_next()) {
-    }
-    if (items_left_ > 0) {
-      return Outcome::kClosed;
-    }
+  while (position_.feed_all && feed_next()) {
   }
-  return Outcome::kOk;
+  require_so_far(!position_.feed_all || items_left_ == 0);
+  return true;
 }
 
 Places Replay::items() const {
   Places items = plan_.items();
   for (auto& [number, slot] : items) {
-    number += skipped_;
+    number -= first_;
   }
   return items;
 }

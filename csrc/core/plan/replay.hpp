@@ -62,7 +62,6 @@ class Replay {
   void skip_regular();
   [[nodiscard]] std::uint64_t rows_taken() const noexcept;
   void check() const;
-  Outcome draw_until(std::uint64_t drawn);
   Outcome draw_batch();
   bool feed_next();
   void open_pass() noexcept;
@@ -78,9 +77,9 @@ class Replay {
   std::uint64_t batches_drawn_ = 0;
   std::uint64_t uses_drawn_ = 0;
   std::uint64_t drawn_ = 0;
-  std::uint64_t decisions_;    // of the position
-  std::uint64_t lead_ = 0;     // uses from the first draw to the segment
-  std::uint64_t skipped_ = 0;  // items before the plan's first one, in the numbers of the position
+  std::uint64_t decisions_;  // of the position
+  std::uint64_t first_;      // number of the first item of the position
+  std::uint64_t lead_ = 0;   // uses from the first draw to the segment
 
   std::vector<std::uint32_t> free_;
   std::size_t run_ = 0;  // in position_.passes, which are counted down

@@ -132,24 +132,26 @@ Segment Segments::before(const PlanConfig& config, std::uint64_t epoch, const Ex
     uses %= in_pass;
   }
   const std::uint64_t joints = within_ ? (of_pass - 1) / items_ : 0;
-  if (joints == 0) {
-    const std::uint64_t together = (items_ - 1) / of_pass + 1;
-    const Segment last = at(passes / together * together, 0);
-    return is_passed(last) || passes < together ? last : at((passes / together - 1) * together, 0);
-  }
+  const std::uint64_t together = (items_ - 1) / of_pass + 1;  // passes without joints in them
+  const bool ends_with_pass = joints == 0 || of_pass == (joints + 1) * items_;
   const double items_before = static_cast<double>(uses) / static_cast<double>(uses_of_pass(streams_ - 1)) *
                               static_cast<double>(share_of(items, streams_ - 1, streams_));
-  for (auto parts = std::min(joints, static_cast<std::uint64_t>(items_before) / items_); parts > 0; --parts) {
-    if (Segment last = at(passes, parts); is_passed(last)) {
-      return last;
+  auto parts = std::min(joints, static_cast<std::uint64_t>(items_before) / items_);
+  passes -= joints == 0 ? passes % together : 0;
+  while (passes + parts > 0) {
+    if (parts > 0 || ends_with_pass) {
+      if (Segment last = at(passes, parts); is_passed(last)) {
+        return last;
+      }
+    }
+    if (parts > 0) {
+      --parts;
+    } else {
+      passes -= joints == 0 ? together : 1;
+      parts = joints;
     }
   }
-  if (of_pass - joints * items_ == items_) {
-    if (Segment last = at(passes, 0); is_passed(last)) {
-      return last;
-    }
-  }
-  return passes == 0 ? Segment() : at(passes - 1, joints);
+  return {};
 }
 
 }  // namespace pyecho

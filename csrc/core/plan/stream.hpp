@@ -29,13 +29,39 @@
 #include <vector>
 
 #include "core/plan/echo_factor.hpp"
-#include "core/plan/fifo.hpp"
 #include "core/plan/plan_config.hpp"
 #include "core/plan/segments.hpp"
 #include "core/random.hpp"
 #include "core/sync/outcome.hpp"
 
 namespace pyecho {
+
+// A queue in one vector: constant time for each element, and no allocation while it fits the memory it has had, which
+// is that of 16 elements at first.
+template <class T>
+class Fifo {
+ public:
+  Fifo() { elements_.reserve(16); }
+
+  void push_back(T element) { elements_.push_back(element); }
+  [[nodiscard]] bool empty() const noexcept { return front_ == elements_.size(); }
+  [[nodiscard]] std::size_t size() const noexcept { return elements_.size() - front_; }
+  [[nodiscard]] const T& front() const noexcept { return elements_[front_]; }
+  void pop_front() noexcept {
+    if (++front_ > size()) {  // at most as many elements move as were popped since the last time
+      elements_.erase(elements_.begin(), elements_.begin() + static_cast<std::ptrdiff_t>(front_));
+      front_ = 0;
+    }
+  }
+  void clear() noexcept {
+    elements_.clear();
+    front_ = 0;
+  }
+
+ private:
+  std::vector<T> elements_;
+  std::size_t front_ = 0;  // elements before it were popped
+};
 
 // Where a stream begins.
 struct StreamBegin {
@@ -64,6 +90,9 @@ class Stream {
     Crossing at;
     std::uint64_t drawn;  // uses before it
   };
+
+  [[nodiscard]] Stream& shared() noexcept { return *this; }
+  [[nodiscard]] const Stream& shared() const noexcept { return *this; }
 
   // -- Input, in source order --
 
@@ -95,19 +124,35 @@ class Stream {
 
   // -- Output --
 
+  // See Plan::draw(). `stream`: this.
+  template <class Kind>
+  Outcome draw_by(Kind& stream, std::span<Use> rows, std::uint32_t& drawn, bool awaited) {
+    for (drawn = 0; drawn < rows.size();) {
+      if (const Outcome outcome = stream.ready(awaited); outcome != Outcome::kOk) {
+        return outcome;
+      }
+      // An iteration whose end is unknown has at least as many uses left as the pool holds.
+      const std::uint64_t most = std::min<std::uint64_t>(rows.size() - drawn, uses_left_in_iteration());
+      const std::span<Use> next = rows.subspan(drawn, most);
+      const std::uint32_t got = lead_ > 0 ? draw_lead(next) : stream.draw_some(next);
+      if (got == 0) {
+        return Outcome::kEnd;
+      }
+      if (!passes_.empty()) {
+        std::ranges::for_each(next.first(got), [this](Use& use) { use.pass = passes_[use.slot]; });
+      }
+      drawn_ += got;
+      drawn += got;
+    }
+    return Outcome::kOk;
+  }
   [[nodiscard]] bool finished() const noexcept { return finished_; }
   // Returns the uses drawn so far.
   [[nodiscard]] std::uint64_t drawn() const noexcept { return drawn_; }
-  // Writes the passes of items into their uses, if they are told.
-  void tell_passes(std::span<Use> uses) const noexcept {
-    if (!passes_.empty()) {
-      std::ranges::for_each(uses, [this](Use& use) { use.pass = passes_[use.slot]; });
-    }
-  }
   // Returns the segments that are remembered, the oldest first.
   [[nodiscard]] const std::vector<Begun>& segments() const noexcept { return segments_; }
-  // Forgets the oldest.
-  void forget_segment() noexcept { segments_.erase(segments_.begin()); }
+  // Forgets the oldest, once the plan has.
+  void forget_begun() noexcept { segments_.erase(segments_.begin()); }
 
  protected:
   // `config`: of this stream, checked. Throws std::bad_alloc.
@@ -119,7 +164,7 @@ class Stream {
     segments_.reserve(kSegments);
   }
 
-  void begin(const StreamBegin& from, const Extent& extent) noexcept {
+  void begin_at(const StreamBegin& from, const Extent& extent) noexcept {
     fed_ = taken_ = 0;
     next_fed_ = next_taken_ = 0;
     pass_begin_ = 0 - from.items;
@@ -198,25 +243,6 @@ class Stream {
       random_ = RandomAhead(mix64(key + joint.parts * kGoldenGamma));
     }
     return joint;
-  }
-  // See Plan::draw(). `stream`: this.
-  template <class Kind>
-  Outcome draw_rows(Kind& stream, std::span<Use> rows, std::uint32_t& drawn, bool awaited) {
-    for (drawn = 0; drawn < rows.size();) {
-      if (const Outcome outcome = stream.ready(awaited); outcome != Outcome::kOk) {
-        return outcome;
-      }
-      // An iteration whose end is unknown has at least as many uses left as the pool holds.
-      const std::uint64_t most = std::min<std::uint64_t>(rows.size() - drawn, uses_left_in_iteration());
-      const std::span<Use> next = rows.subspan(drawn, most);
-      const std::uint32_t got = lead_ > 0 ? draw_lead(next) : stream.draw_some(next);
-      if (got == 0) {
-        return Outcome::kEnd;
-      }
-      drawn_ += got;
-      drawn += got;
-    }
-    return Outcome::kOk;
   }
   // `exhausted`: no use is left, and none can follow.
   void next_iteration(bool exhausted) noexcept {

@@ -142,7 +142,7 @@ PlanPosition EchoBuffer::inspect(std::vector<Unspent>& unspent, std::vector<cons
   const auto more = std::ranges::unique(unspent, {}, &Unspent::number);  // with an adaptive factor
   unspent.erase(more.begin(), more.end());
   for (Unspent& item : unspent) {
-    item.number -= plan.first_number(at);
+    item.number -= at.segment.taken;
   }
   return at;
 }

@@ -71,7 +71,7 @@ class EchoQueue final : public EchoStage {
     plan_.each_item([&](std::uint32_t slot, std::uint64_t) { visit(slot, number_of(slot, at)); });
   }
   [[nodiscard]] std::uint64_t number_of(std::uint32_t slot, const PlanPosition& at) const noexcept {
-    return plan_.number_of(slot) - plan_.first_number(at);
+    return plan_.number_of(slot) - at.segment.taken;
   }
   Replay begin_at(PlanPosition position) override;
   void resume(const Replay& replay) override {
