@@ -2,10 +2,15 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <cstdint>
+
+#include "bindings/encoding.hpp"
 #include "bindings/numpy_api.hpp"
 #include "bindings/registration.hpp"
 #include "core/memory/machine.hpp"
 #include "core/plan/echo_factor.hpp"
+#include "core/plan/permutation.hpp"
 
 namespace py = pybind11;
 using namespace py::literals;
@@ -75,13 +80,25 @@ PYBIND11_MODULE_EXEC(_core, module) {
   register_torch_memory(module);
   register_example_stage(module);
   register_slot_writer(module);
-  register_permutation(module);
   register_object_stage(module);
   register_trace(module);
 
   module.def(
       "uses_of_pass", [](std::uint64_t items, double factor) { return pyecho::EchoFactor(factor).uses_of_pass(items); },
       py::arg("items"), py::arg("factor"), "Return the number of uses of a pass of `items` items.");
+  module.def(
+      "permuted",
+      [](std::uint64_t size, std::uint64_t seed, std::uint64_t epoch, std::uint64_t begin, std::uint64_t end,
+         std::uint64_t step) {
+        if (size > pyecho::Permutation::kMaxSize || end > size || begin > end || step < 1) {
+          throw py::value_error("there are no such places");
+        }
+        const pyecho::Permutation permutation(std::max<std::uint64_t>(size, 1), seed, epoch);
+        return array_of<std::int64_t>((end - begin + step - 1) / step,
+                                      [&](std::size_t i) { return permutation(begin + i * step); });
+      },
+      py::arg("size"), py::arg("seed"), py::arg("epoch"), py::arg("begin"), py::arg("end"), py::arg("step"),
+      "Places begin, begin + step, ... below end of a seeded permutation of range(size).");
   module.def(
       "build_info",
       [] {

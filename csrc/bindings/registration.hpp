@@ -15,7 +15,6 @@ void register_stage();
 void register_turns(pybind11::module_& module);
 void register_reservation(pybind11::module_& module);
 void register_slot_writer(pybind11::module_& module);
-void register_permutation(pybind11::module_& module);
 void register_example_stage(pybind11::module_& module);
 void register_object_stage(pybind11::module_& module);
 void register_trace(pybind11::module_& module);

@@ -19,6 +19,7 @@
 // Turns, SlotPlan,           | a Section of their own
 // ReservationObject          |
 // SlotWriter                 | nothing: not changed once made; the stage decides who may write to a slot
+// spare views of ItemViews   | an atomic word: a view belongs to the thread that takes it
 // the recorder of traces     | its start and stop: a Section; the rest: recorder.hpp
 // error types, hooks of      | nothing: written while the module is imported
 // sharing, iterator_type     |

@@ -184,11 +184,8 @@ class Adapter:
             return leaf
         if not hasattr(leaf, "__dlpack__"):
             return None
-        if is_tensor(leaf):
-            with contextlib.suppress(RuntimeError, TypeError):
-                return leaf.numpy()  # a quarter of what DLPack takes
-        try:
-            return np.from_dlpack(plain_tensor(leaf) if is_tensor(leaf) else leaf)
+        try:  # a third of what DLPack takes for tensors
+            return plain_tensor(leaf).numpy() if is_tensor(leaf) else np.from_dlpack(leaf)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             hint = "; use pyecho.torch.EchoLoader" if is_tensor(leaf) else ""
             if not is_tensor(leaf) and hasattr(leaf, "__array__"):
@@ -265,7 +262,9 @@ def refuse_masked(array: Any) -> None:
 
 def plain_tensor(tensor: Any) -> Any:
     """Return a tensor without its graph, whose memory has its numbers, not their negatives."""
-    return tensor.detach().resolve_conj().resolve_neg()
+    if tensor.requires_grad or tensor.is_conj() or tensor.is_neg():
+        return tensor.detach().resolve_conj().resolve_neg()
+    return tensor
 
 
 def is_tensor_dict(value: Any) -> bool:

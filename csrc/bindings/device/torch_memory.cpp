@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/device/functions.hpp"
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/registration.hpp"
@@ -28,17 +29,9 @@ struct TorchFunctions {
   using Delete = int(void* self);
 
   // `functions`: addresses, in the order of the members.
-  TorchFunctions(const std::array<std::uintptr_t, 6>& functions, py::object handle_of, py::object tensors_of)
-      : handle_of(std::move(handle_of)), tensors_of(std::move(tensors_of)) {
-    const auto point = [&]<class Function>(Function*& function, std::size_t i) {
-      function = reinterpret_cast<Function*>(functions.at(i));  // NOLINT(performance-no-int-to-ptr)
-    };
-    point(empty_strided, 0);
-    point(view_dtype, 1);
-    point(reinterpret, 2);
-    point(new_tensor_handle, 3);
-    point(get_data_ptr, 4);
-    point(delete_tensor_object, 5);
+  TorchFunctions(const std::array<std::uintptr_t, 6>& functions, py::object to_handle, py::object to_tensors)
+      : handle_of(std::move(to_handle)), tensors_of(std::move(to_tensors)) {
+    point(functions, empty_strided, view_dtype, reinterpret, new_tensor_handle, get_data_ptr, delete_tensor_object);
   }
 
   int (*empty_strided)(std::int64_t axes, const std::int64_t* shape, const std::int64_t* strides, std::int32_t dtype,

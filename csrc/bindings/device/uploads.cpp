@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "bindings/device/functions.hpp"
 #include "bindings/registration.hpp"
 
 namespace py = pybind11;
@@ -14,23 +15,14 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 namespace {
 
-template <class Function>
-void point(Function*& function, std::uintptr_t address) noexcept {
-  function = reinterpret_cast<Function*>(address);  // NOLINT(performance-no-int-to-ptr)
-}
-
 void* handle(std::uintptr_t address) noexcept {
   return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
 Uploads::Runtime make_runtime(const std::array<std::uintptr_t, 6>& functions) {
   Uploads::Runtime runtime{};
-  point(runtime.set_device, functions[0]);
-  point(runtime.exchange_capture_mode, functions[1]);
-  point(runtime.wait_event, functions[2]);
-  point(runtime.copy, functions[3]);
-  point(runtime.record, functions[4]);
-  point(runtime.query, functions[5]);
+  point(functions, runtime.set_device, runtime.exchange_capture_mode, runtime.wait_event, runtime.copy, runtime.record,
+        runtime.query);
   return runtime;
 }
 

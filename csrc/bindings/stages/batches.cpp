@@ -97,7 +97,7 @@ inline Outcome ExampleStage::take_batch() {
 }
 
 Outcome ExampleStage::wait(Deadline slice) {
-  if (read_by_consumer() && core_->needed() > 0) {
+  if (by_consumer_ && core_->needed() > 0) {
     return Outcome::kEmpty;  // a block was returned, and now items are missing
   }
   return core_->acquire(acquired_, slice);
@@ -176,7 +176,7 @@ py::object ExampleStage::sent_batch(const Lease& lease) const {
 // it of arrays on the lease's memory.
 template <class Keep>
 inline py::object ExampleStage::batch_of(std::vector<py::object>& leaves, const Lease& lease, const Keep& keep,
-                                  py::handle owner) const {
+                                         py::handle owner) const {
   for (std::size_t position = 0; const std::size_t leaf : structure_.reference_leaves()) {
     leaves[leaf] = reference_list(position++, entries_of(lease));
   }

@@ -88,7 +88,6 @@ class ExampleStage final : public PyStage<ExampleStage> {
 
   [[nodiscard]] const std::shared_ptr<EchoBuffer>& shared_core() const noexcept { return core_; }
   [[nodiscard]] const Structure& structure() const noexcept { return structure_; }
-  [[nodiscard]] bool has_references() const noexcept { return has_references_; }
 
   // Gives no warning when batches are added: the consumer's library keeps them for a while.
   void expect_growth() { warned_of_growth_ = true; }

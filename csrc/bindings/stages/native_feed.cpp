@@ -183,6 +183,9 @@ std::optional<bool> ExampleStage::put_pass(const py::object& pass) {
     throw;
   }
   const std::uint32_t waiting = feed->handle().waiting();
+  if (waiting > 0) {
+    feed->handle().retain();  // for good: threads inside do not tell when they leave
+  }
   const std::size_t open = end();
   if (core_->stopped()) {
     return feed->items() > 0;

@@ -140,8 +140,10 @@ class PyStage : public Stage {
     drop_all();
   }
   int traverse_all(visitproc visit, void* arg) const {
+    Py_VISIT(failure_.ptr());
+    Py_VISIT(prepare_.ptr());
     const int stop = self().traverse(visit, arg);
-    return stop == 0 ? traverse_source(visit, arg) : stop;
+    return stop == 0 && reader_ ? reader_->traverse(visit, arg) : stop;
   }
 
   // -- Defaults --

@@ -49,9 +49,12 @@ class Reader {
       at_ = At::kPassPut;
       return Next::kNative;
     }
-    if (at_ == At::kItems && read_item()) {
-      empty_ = false;
-      return Next::kItem;
+    if (at_ == At::kItems) {
+      if (pybind11::object item = advance(pass_, true)) {
+        read_.push_back(std::move(item));
+        empty_ = false;
+        return Next::kItem;
+      }
     }
     if (at_ != At::kPassOver && !end_pass()) {
       return Next::kEnd;
@@ -124,14 +127,6 @@ class Reader {
     }
     at_ = At::kPassOver;
     return true;
-  }
-  bool read_item() {
-    pybind11::object item = advance(pass_, true);
-    const bool found = static_cast<bool>(item);
-    if (found) {
-      read_.push_back(std::move(item));
-    }
-    return found;
   }
 
   // Returns what the iterator yields next; null at its end.

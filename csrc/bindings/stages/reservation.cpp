@@ -186,7 +186,7 @@ PyGetSetDef no_members[] = {{nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 py::object make_reservation(std::shared_ptr<ExampleStage> buffer, std::optional<double> timeout_s,
                             const py::dict& shapes) {
-  if (buffer->has_references()) {
+  if (buffer->structure().has_references()) {
     raise(errors().config_error,
           "reserve() needs a spec of arrays and numbers, but this one has leaves that travel by reference; use put()");
   }

@@ -84,18 +84,12 @@ class Stage {
   Stage(std::string name, Next call) : name_(std::move(name)), next_(call) {}
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  [[nodiscard]] bool read_by_consumer() const noexcept { return by_consumer_; }
   [[nodiscard]] bool paused() const noexcept { return paused_.load_relaxed(); }
   // Raises the exception for kForked, or else for kClosed.
   [[noreturn]] void raise_for(Outcome outcome) const { raise_outcome(outcome, name_); }
   // Returns what is put for an item of the source, see set_prepare().
   pybind11::object prepared(const pybind11::object& item) {
     return prepare_.is_none() ? item : call_python([&] { return prepare_(item); });
-  }
-  int traverse_source(visitproc visit, void* arg) const {
-    Py_VISIT(failure_.ptr());
-    Py_VISIT(prepare_.ptr());
-    return reader_ ? reader_->traverse(visit, arg) : 0;
   }
 
   // How the end that the consumer meets next counts.
@@ -106,6 +100,7 @@ class Stage {
   };
 
   SourceClock source_clock_;
+  pybind11::object prepare_ = pybind11::none();
   std::shared_ptr<Reader> reader_;  // shared, because another thread may stop the stage during a read
   bool by_consumer_ = false;
   bool has_failed_ = false;
@@ -125,7 +120,6 @@ class Stage {
   const std::string name_;
   const Next next_;
   [[no_unique_address]] SectionLock lock_;
-  pybind11::object prepare_ = pybind11::none();
   std::uint64_t generation_ = 1;
   std::uint64_t completed_generation_ = 0;
 };
