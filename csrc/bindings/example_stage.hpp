@@ -100,7 +100,7 @@ class ExampleStage final : public Stage {
   void expect_growth() { warned_of_growth_ = true; }
 
  protected:
-  [[nodiscard]] EchoStage& core() const override { return *core_; }
+  [[nodiscard]] EitherCore core() const override { return *core_; }
   void hold(const pybind11::object& item) override;
   Outcome put_held(bool wait, std::size_t& row) override;
   std::optional<bool> put_pass(const pybind11::object& pass) override;

@@ -69,7 +69,7 @@ class ObjectStage final : public Stage {
   [[nodiscard]] Counts counts_of_taken() const { return taken_; }
 
  protected:
-  [[nodiscard]] EchoStage& core() const override { return *core_; }
+  [[nodiscard]] EitherCore core() const override { return *core_; }
   void hold(const pybind11::object& item) override;
   Outcome put_held(bool wait, std::size_t& row) override;
   Outcome try_emit(PyObject*& emission) override;

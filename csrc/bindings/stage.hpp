@@ -13,11 +13,11 @@
 #include <thread>
 #include <utility>
 
+#include "bindings/either_core.hpp"
 #include "bindings/encoding.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/section.hpp"
 #include "core/stage/clocks.hpp"
-#include "core/stage/echo_stage.hpp"
 #include "core/sync/atomic.hpp"
 #include "core/sync/outcome.hpp"
 #include "core/trace/recorder.hpp"
@@ -144,7 +144,7 @@ class Stage {
  protected:
   virtual void drop_items();
   // Returns the native core of the stage.
-  [[nodiscard]] virtual EchoStage& core() const = 0;
+  [[nodiscard]] virtual EitherCore core() const = 0;
   // Checks an item of the source, and keeps it for put_held().
   virtual void hold(const pybind11::object& item) = 0;
   // Puts the held item from `row` on, or as many of its rows as fit, and advances `row` past them; an item that is no
@@ -165,7 +165,7 @@ class Stage {
   virtual Outcome wait(Deadline slice) = 0;
   // Throws std::invalid_argument if there is no such extent.
   virtual Replay begin_core(const PlanPosition& position) {
-    return without_gil(true, [&] { return core().begin_at(position); });
+    return without_gil(true, [&] { return core().begin(position); });
   }
   // Adds the items to `state` if there is a `payload`, see state(), and returns the input of the plan. `iterations`,
   // `batches`: taken by the last of the consumers.
