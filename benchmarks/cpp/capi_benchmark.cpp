@@ -46,7 +46,7 @@ double core_part(pyecho::EchoBuffer& buffer, std::uint32_t group) {
   while (buffer.acquire(lease, pyecho::kNever) == pyecho::Outcome::kOk) {
   }
   lease.reset();
-  require(buffer.begin(0, {}) == pyecho::Outcome::kOk);
+  require(pyecho::begin_epoch(buffer, 0, {}) == pyecho::Outcome::kOk);
   return ns;
 }
 

@@ -310,7 +310,7 @@ bool Buffer::release_lease(std::uint64_t id) {
 }
 
 Outcome Buffer::begin(std::uint64_t epoch, std::uint64_t items) {
-  const Outcome outcome = core_->begin(epoch, {.items = items});
+  const Outcome outcome = begin_epoch(*core_, epoch, {.items = items});
   if (outcome == Outcome::kOk) {
     iterations_ = batches_ = 0;
   }

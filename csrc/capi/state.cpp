@@ -308,7 +308,7 @@ void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
     Replay trial(plan, config_.plan.batch_size, position);
     static_cast<void>(items_at(trial, numbers));
   }
-  Replay replay = core->begin_at(position);
+  Replay replay = core->begin(position);
   const Places items = items_at(replay, numbers);
   for (std::size_t leaf = 0; leaf < columns.size(); ++leaf) {
     const SlotLayout::Leaf& of_leaf = core->layout().leaves()[leaf];

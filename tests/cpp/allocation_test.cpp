@@ -136,7 +136,7 @@ void expect_no_allocations(Stage& stage) {
     if (epoch == 2) {
       watch.emplace();
     }
-    right = stage.begin(epoch, {.items = 150}) == Outcome::kOk && right;
+    right = begin_epoch(stage, epoch, {.items = 150}) == Outcome::kOk && right;
     turn.arrive_and_wait();
     for (int pass = 0; pass < 3; ++pass) {
       right = take_iteration(stage) == 450 && right;

@@ -54,7 +54,8 @@ TEST_P(EchoBufferLife, a_forked_child_is_told_and_can_destroy_the_buffer) {
     std::uint32_t count = 0;
     bool right = buffer->acquire(lease, kNever) == Outcome::kForked && buffer->try_acquire(lease) == Outcome::kForked &&
                  buffer->reserve(place[0], kNever) == Outcome::kForked &&
-                 buffer->try_reserve(place, count) == Outcome::kForked && buffer->begin(1, {}) == Outcome::kForked;
+                 buffer->try_reserve(place, count) == Outcome::kForked &&
+                 begin_epoch(*buffer, 1, {}) == Outcome::kForked;
     buffer->close();
     buffer->stop();
     std::thread thread([] {});  // may get the identity of a worker: destroying the buffer must not touch it

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/random.hpp"
-#include "core/stage/executor.hpp"
+#include "core/stage/gather.hpp"
 #include "core/sync/event_count.hpp"
 
 namespace pyecho {
@@ -113,16 +113,17 @@ class Chase {
 
 constexpr std::uint32_t kPlaces = 64;
 
-// An Executor that hands a half-made batch to another thread. Only its own fence orders the two.
-TEST(StreamCopyTest, an_executor_fences_what_it_has_copied) {
+// A Gather that hands a half-made batch to another thread. Only its own fence orders the two.
+TEST(StreamCopyTest, a_gather_fences_what_it_has_copied) {
   if (stream_copies().empty()) {
     GTEST_SKIP() << "no streaming stores in this build";
   }
   const SlotLayout layout({Chase::kBytes}, 1, false);
   SlotMemory slot(layout, 1);
-  SlotPool pool(1, 1);
+  SlotRing ring(1, 1);
   BatchPool blocks(layout, 1, 0);
-  Executor executor(pool, blocks, PlanConfig{}, slot, 1, true);
+  const Plan plan{PlanConfig{}};
+  Gather gather(ring, blocks, slot, plan, 1, true);
   std::vector<Batch> batches(kPlaces);
   for (Batch& batch : batches) {
     batch.memory = HostMemory(layout.batch_bytes());
@@ -134,7 +135,7 @@ TEST(StreamCopyTest, an_executor_fences_what_it_has_copied) {
     std::ranges::fill(words, round);
     Batch& batch = batches[round % kPlaces];
     batch.copied = 0;
-    executor.copy_planned(batch);
+    gather.copy_planned(batch);
   };
   const auto read = [&](std::uint32_t round) {
     const std::byte* const data = batches[round % kPlaces].memory.data();

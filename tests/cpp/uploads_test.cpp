@@ -161,9 +161,9 @@ class Consumer {
   // Begins again in a buffer with room for more items, as for a state.
   void grow() {
     std::shared_ptr<EchoBuffer> larger = buffer_->with_room_for(1000);
-    static_cast<void>(buffer_->begin(0, {}));
+    static_cast<void>(begin_epoch(*buffer_, 0, {}));
     buffer_ = std::move(larger);
-    static_cast<void>(buffer_->begin(0, {}));
+    static_cast<void>(begin_epoch(*buffer_, 0, {}));
   }
 
   [[nodiscard]] std::uint64_t errors() const { return errors_; }

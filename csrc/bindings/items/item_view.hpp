@@ -41,7 +41,7 @@ class ItemView {
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
   // Copies a row into each slot, from `first` on; the same thread must commit the slots. The layout has a leaf for each
   // leaf of the structure, empty for a reference leaf. Goes column by column, which is faster for numbers. `streamed`:
-  // see SlotPool::stream_slots. Throws std::bad_alloc for leaves of variable size.
+  // see SlotRing::stream_slots. Throws std::bad_alloc for leaves of variable size.
   void copy_rows(std::size_t first, const SlotLayout& layout, bool streamed, std::span<std::byte* const> slots) const;
   // Calls visit(shape) for the rows of a leaf of variable size; once if all have the same.
   template <class Visit>

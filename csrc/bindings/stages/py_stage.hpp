@@ -159,7 +159,7 @@ class PyStage : public Stage {
   void find_native_failure() {}
   // Throws std::invalid_argument if there is no such extent.
   Replay begin_core(const PlanPosition& position) {
-    return without_gil(true, [&] { return core().begin_at(position); });
+    return without_gil(true, [&] { return core().begin(position); });
   }
 
  protected:

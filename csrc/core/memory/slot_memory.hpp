@@ -3,7 +3,7 @@
 // slot, unless that needs more, or less than half.
 //
 // The thread that has a slot (its producer, then those that copy from it, then the one that releases it) may call
-// everything for this slot; the rings of SlotPool order these threads.
+// everything for this slot; the rings of SlotRing order these threads.
 #pragma once
 
 #include <algorithm>

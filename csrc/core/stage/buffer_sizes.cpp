@@ -25,7 +25,7 @@ void check(const EchoConfig& config) {
   if (config.plan.unique_in_batch && config.plan.capacity < config.plan.batch_size) {
     throw std::invalid_argument("unique_in_batch needs a shuffle_buffer of at least batch_size");
   }
-  if (config.plan.capacity > SlotPool::kMaxSlots - kMaxAhead) {
+  if (config.plan.capacity > SlotRing::kMaxSlots - kMaxAhead) {
     throw std::invalid_argument("shuffle_buffer must stay below 2^29");
   }
   if (std::uint64_t{config.prefetch} + config.threads + config.held > kMaxBlocks) {
@@ -73,7 +73,7 @@ BufferSizes sizes_of(const EchoConfig& config) {
 
 std::size_t min_bytes_of(const EchoConfig& config) {
   BufferSizes sizes = sizes_of(config);
-  const auto states = static_cast<std::uint32_t>(std::min<std::uint64_t>(sizes.states, SlotPool::kMaxSlots));
+  const auto states = static_cast<std::uint32_t>(std::min<std::uint64_t>(sizes.states, SlotRing::kMaxSlots));
   sizes.slots += std::max(config.spare, states) - config.spare;
   return sizes.bytes();
 }

@@ -10,8 +10,10 @@
 #include "core/memory/host_memory.hpp"
 #include "core/memory/sizes.hpp"
 #include "core/memory/stream_copy.hpp"
+#include "core/stage/batch_ring.hpp"
 #include "core/stage/echo_config.hpp"
-#include "core/stage/executor.hpp"
+#include "core/stage/gather.hpp"
+#include "core/stage/slot_ring.hpp"
 
 namespace pyecho {
 
@@ -45,8 +47,8 @@ struct BufferSizes {
       throw std::length_error("slots and batches do not fit the address space");
     }
     return HostMemory::rounded_bytes(slots * layout.slot_bytes()) + blocks * block_bytes() + variable_bytes() +
-           SlotPool::size_bytes(slots) + Executor::size_bytes(plan_of(config, slots), parked()) +
-           depth * sizeof(Batch*);
+           SlotRing::size_bytes(slots) + Plan::size_bytes(plan_of(config, slots)) +
+           Gather::size_bytes(slots, parked()) + BatchRing<Batch>::size_bytes(depth);
   }
   // True if so many bytes of slots or batches should be copied past the caches.
   [[nodiscard]] bool streamed(std::size_t bytes) const {

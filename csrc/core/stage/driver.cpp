@@ -11,23 +11,21 @@ namespace {
 
 constexpr auto kNotInterrupted = [] { return false; };
 
-// Tries to get the lock for some microseconds without sleeping, because planning takes no longer unless the source is
-// slow. Returns false if that failed.
-bool lock_soon(std::unique_lock<std::mutex>& lock) {
-  static const int looks = std::thread::hardware_concurrency() < 2 ? 1 : 200;
-  for (int look = 0; look < looks; ++look) {
-    if (lock.try_lock()) {
-      return true;
-    }
-    relax_processor();
-  }
-  return false;
-}
+// A planner that was ahead of the consumer goes on once such a part of the ring is free, so that it is woken once for
+// several short batches.
+constexpr std::uint32_t kRefillParts = 4;
 
 }  // namespace
 
-Driver::Driver(Executor& executor, SlotPool& slots, BatchPool& batches, DriverLimits limits)
-    : executor_(executor), slots_(slots), batches_(batches), limits_(limits), ready_(limits_.depth) {
+Driver::Driver(SlotRing& slots, Feed& feed, Planner& planner, Gather& gather, BatchPool& batches, DriverLimits limits)
+    : slots_(slots),
+      feed_(feed),
+      planner_(planner),
+      gather_(gather),
+      batches_(batches),
+      limits_(limits),
+      at_once_(planner.adaptive() ? 1 : std::max(1U, limits.threads + (limits.consumer_helps ? 1 : 0))),
+      ring_(limits.depth) {
   try {
     for (std::uint32_t worker = 0; worker < limits_.threads; ++worker) {
       workers_.emplace_back([this] { work(); });
@@ -66,125 +64,178 @@ void Driver::work() {
     if (ending_.load_acquire() != 0) {
       return;
     }
-    for (bool parked = false; !parked;) {
-      std::unique_lock turn(turn_, std::defer_lock);
-      if (!lock_soon(turn)) {
-        turn.lock();
-      }
-      Outcome outcome = make(turn);
-      while (outcome != Outcome::kOk && outcome != Outcome::kClosed) {  // keeps the turn
-        static_cast<void>(await(outcome, kNever));
-        outcome = make(turn);
-      }
-      parked = outcome == Outcome::kClosed;
+    while (step()) {
     }
   }
 }
 
-// Plans, copies and publishes a batch, or the end of an iteration. Needs the turn, and releases it if it returns kOk.
-// kFull: the consumer must take a batch first. Other outcomes: see Executor::plan().
-Outcome Driver::make(std::unique_lock<std::mutex>& turn) {
-  if (next_number_ >= taken_.read() + limits_.depth) {
-    return quiet() ? Outcome::kClosed : Outcome::kFull;
+// A worker's step: copies a batch, or plans, waiting for what it lacks. Returns false if the worker has to park.
+bool Driver::step() {
+  if (!slots_.quiet() && gather_next()) {
+    return true;
   }
-  returns_seen_ = batches_.returns();  // before the attempt, so that a return between the two ends the wait for a block
-  awaits_seen_ = slots_.awaits();
-  Batch* batch = nullptr;
-  // If the source lags, make a batch of repeats as soon as the consumer has taken the last one, so that it need not
-  // wait for the copy.
-  const bool awaited = next_number_ == taken_.read() && (lags_ || awaits_seen_ % 2 == 1);
-  const Outcome outcome = executor_.plan(batch, awaited);
-  if (outcome == Outcome::kOk) {
-    lags_ = executor_.repeats(*batch);
-  } else if (outcome == Outcome::kEnd) {
-    batch = &ends_[executor_.finished() ? 1 : 0];
-  } else {
-    return outcome;
+  std::unique_lock turn(turn_, std::defer_lock);
+  const bool taken = take_turn_soon(turn);
+  if (ring_.waiting() > 0 && !slots_.quiet()) {
+    return true;
   }
-  const std::uint64_t number = next_number_++;
-  turn.unlock();
-  if (outcome == Outcome::kOk) {
-    try {
-      executor_.copy(*batch);
-    } catch (const std::bad_alloc&) {  // finish() tries again, in a thread that can tell of it
+  if (!taken) {
+    turn.lock();
+    if (ring_.waiting() > 0 && !slots_.quiet()) {
+      return true;
     }
   }
-  ready_[number % limits_.depth].store_release(batch);  // [D1] pairs with [D2]
-  ready_count_.advance();
-  return Outcome::kOk;
+  Outcome outcome = plan();
+  while (outcome != Outcome::kOk && outcome != Outcome::kClosed) {  // keeps the turn
+    static_cast<void>(await(outcome, kNever));
+    outcome = plan();
+  }
+  return outcome == Outcome::kOk;
+}
+
+// Tries to get the turn for some microseconds without sleeping, because planning takes no longer unless the source is
+// slow. Returns false if that failed, at once if a batch is planned that nobody copies.
+bool Driver::take_turn_soon(std::unique_lock<Turn>& turn) {
+  static const int looks = std::thread::hardware_concurrency() < 2 ? 1 : 200;
+  for (int look = 0; look < looks; ++look) {
+    if (turn.try_lock()) {
+      return true;
+    }
+    if (ring_.waiting() > 0) {
+      return false;
+    }
+    relax_processor();
+  }
+  return false;
+}
+
+// Copies the next batch that is planned. Returns false if there is none.
+bool Driver::gather_next() {
+  Ring::Claim claim;
+  if (!ring_.claim(claim)) {
+    return false;
+  }
+  if (!is_end(claim.item)) {
+    try {
+      gather_.copy(*claim.item);
+    } catch (const std::bad_alloc&) {  // take() tries again, in a thread that can tell of it
+    }
+  }
+  ring_.publish(claim);
+  return true;
+}
+
+// Plans batches, or ends of iterations, until enough wait to be copied. Needs the turn. kOk if there is at least one.
+// kFull: the consumer must take a batch first. Other outcomes: see Planner::next().
+Outcome Driver::plan() {
+  for (bool alone = true;; alone = false) {
+    if (ring_.full()) {
+      return !alone ? Outcome::kOk : slots_.quiet() ? Outcome::kClosed : Outcome::kFull;
+    }
+    returns_seen_ = batches_.returns();  // before the attempt, so that a return between ends the wait for a block
+    awaits_seen_ = awaits_.load_acquire();
+    Batch* batch = nullptr;
+    const bool none_ready = ring_.untaken() == 0;
+    // If the source lags, make a batch of repeats as soon as the consumer has taken the last one, so that it need not
+    // wait for the copy.
+    const bool awaited = none_ready && (lags_ || led_by_consumer() || awaits_seen_ % 2 == 1);
+    const Outcome outcome = planner_.next(batch, awaited, alone);
+    if (outcome == Outcome::kOk) {
+      // From a batch of repeats until the source is ahead of the consumer.
+      lags_ = planner_.repeats(*batch) || (lags_ && none_ready);
+    } else if (outcome == Outcome::kEnd) {
+      batch = &ends_[planner_.finished() ? 1 : 0];
+    } else {
+      return alone ? outcome : Outcome::kOk;
+    }
+    ring_.plan(batch);
+    if (ring_.waiting() >= at_once_) {
+      return Outcome::kOk;
+    }
+  }
 }
 
 // Sleeps until the next step, after one that returned `lacking`, may succeed.
 Outcome Driver::await(Outcome lacking, Deadline deadline) {
-  const auto stopped = [this] { return quiet(); };
+  const auto quiet = [this] { return slots_.quiet(); };
   slots_.announce_released();
   if (lacking == Outcome::kExhausted) {
-    ready_count_.alert();  // the consumer may be waiting for a batch that cannot be made
-    return batches_.await_return(returns_seen_, deadline, stopped);
+    ring_.ready().alert();  // the consumer may be waiting for a batch that cannot be made
+    return batches_.await_return(returns_seen_, deadline, quiet);
   }
   if (lacking == Outcome::kFull) {
-    return taken_.await(next_number_ - limits_.depth + 1, deadline, WaitStrategy::spin_then_sleep(), stopped);
+    const std::uint64_t room = planner_.adaptive() ? 1 : std::max(1U, limits_.depth / kRefillParts);
+    return ring_.taken().await(ring_.planned() - limits_.depth + room, deadline, WaitStrategy::spin_then_sleep(),
+                               quiet);
   }
-  return slots_.await_items(std::min(executor_.needed(), limits_.wake_items), deadline, awaits_seen_, lags_);
+  return feed_.await(std::min(planner_.needed(), limits_.wake_items), deadline, [this] {
+    const std::uint64_t awaits = awaits_.load_acquire();
+    return (lags_ || awaits % 2 == 1) && awaits != awaits_seen_;
+  });
 }
 
 // Makes a batch in the consumer's thread, which would otherwise be idle. Returns false if that is not possible now.
 bool Driver::help() {
-  std::unique_lock turn(turn_, std::defer_lock);
-  if (led_by_consumer() || !limits_.consumer_helps || !lock_soon(turn)) {
+  if (led_by_consumer() || !limits_.consumer_helps) {
     return false;
   }
-  const bool made = make(turn) == Outcome::kOk;
-  slots_.announce_released();
-  return made;
+  if (gather_next()) {
+    return true;
+  }
+  std::unique_lock turn(turn_, std::defer_lock);
+  if (take_turn_soon(turn)) {
+    if (ring_.waiting() == 0) {
+      static_cast<void>(plan());
+      slots_.announce_released();  // plan() may have copied rows
+    }
+    turn.unlock();
+  }
+  return gather_next();
 }
 
 // ---------------------------------------------------------------- consumer
 
-// Makes a batch whole, if it is not, in the consumer's thread.
-void Driver::finish(Batch& batch) {
-  if (!batch.whole) {
-    executor_.copy(batch, true);
-  }
-}
-
-// Makes the next batch.
-Outcome Driver::lead(Batch*& batch) {
-  returns_seen_ = batches_.returns();
-  const Outcome outcome = led_ != nullptr ? Outcome::kOk : lacking_ = executor_.plan(led_, true);
-  if (outcome == Outcome::kOk) {
-    finish(*led_);
-    batch = std::exchange(led_, nullptr);
-    return outcome;
+// Plans the next batch, which take() then copies.
+Outcome Driver::lead() {
+  lacking_ = plan();
+  if (Ring::Claim claim; lacking_ == Outcome::kOk && ring_.claim(claim)) {
+    ring_.publish(claim);
+    return Outcome::kOk;
   }
   slots_.announce_released();  // plan() may have copied rows and so released slots
-  if (outcome == Outcome::kEnd) {
-    at_end_.store_relaxed(executor_.finished());
-  }
-  return outcome == Outcome::kExhausted && !batches_.exhausted() ? Outcome::kEmpty : outcome;
+  return lacking_ == Outcome::kExhausted && !batches_.exhausted() ? Outcome::kEmpty : lacking_;
 }
 
-// Takes a batch that a worker has made.
+// Takes a batch that is ready, and makes it whole if it is not.
 Outcome Driver::take(Batch*& batch) {
-  Atomic<Batch*>& place = ready_[taken_.read() % limits_.depth];
-  batch = place.load_acquire();  // [D2] pairs with [D1]
+  const bool tells = planner_.adaptive() && !led_by_consumer();
+  batch = ring_.front();
   if (batch == nullptr) {
-    if (executor_.adaptive()) {
-      slots_.set_awaited(true);
+    if (tells) {
+      set_awaited(true);
     }
     return batches_.exhausted() ? Outcome::kExhausted : Outcome::kEmpty;
   }
   const bool end = is_end(batch);
   if (!end) {
-    finish(*batch);
+    gather_.copy(*batch, true);
   }
-  place.store_relaxed(nullptr);
-  taken_.advance();
-  if (executor_.adaptive()) {
-    slots_.set_awaited(false);  // a worker may now make the next one of repeats, while the consumer uses this one
+  ring_.take();
+  if (tells) {
+    set_awaited(false);  // a worker may now make the next one of repeats, while the consumer uses this one
   }
   at_end_.store_relaxed(batch == &ends_[1]);
   return end ? Outcome::kEnd : Outcome::kOk;
+}
+
+// Tells the planner that the consumer waits for a batch (idempotent), or has taken one.
+void Driver::set_awaited(bool awaited) {
+  const std::uint64_t awaits = awaits_.load_relaxed();
+  const bool awaited_before = awaits % 2 == 1;
+  if (!awaited || !awaited_before) {
+    awaits_.store_release(awaits + (awaited == awaited_before ? 2 : 1));
+    feed_.alert();
+  }
 }
 
 Outcome Driver::try_acquire(Batch*& batch) {
@@ -194,13 +245,18 @@ Outcome Driver::try_acquire(Batch*& batch) {
   if (at_end()) {
     return Outcome::kEnd;
   }
-  return led_by_consumer() ? lead(batch) : take(batch);
+  if (led_by_consumer() && ring_.untaken() == 0) {
+    if (const Outcome outcome = lead(); outcome != Outcome::kOk) {
+      return outcome;
+    }
+  }
+  return take(batch);
 }
 
 Outcome Driver::acquire(Batch*& batch, Deadline deadline) {
   for (bool late = false;;) {
     // Read before the attempt, so that a batch published between the two ends the wait below.
-    const std::uint64_t seen = ready_count_.read();
+    const std::uint64_t seen = ring_.ready().read();
     if (const Outcome outcome = try_acquire(batch); outcome != Outcome::kEmpty) {
       return outcome;
     }
@@ -210,10 +266,11 @@ Outcome Driver::acquire(Batch*& batch, Deadline deadline) {
     if (help()) {
       continue;
     }
-    const Outcome waited = led_by_consumer() ? await(lacking_, deadline)
-                                             : ready_count_.await(std::max(seen, taken_.read()) + 1, deadline,
-                                                                  WaitStrategy::spin_then_sleep(),
-                                                                  [this] { return quiet() || batches_.exhausted(); });
+    const Outcome waited =
+        led_by_consumer()
+            ? await(lacking_, deadline)
+            : ring_.ready().await(std::max(seen, ring_.taken().read()) + 1, deadline, WaitStrategy::spin_then_sleep(),
+                                  [this] { return slots_.quiet() || batches_.exhausted(); });
     late = waited == Outcome::kTimeout || slots_.halted();
   }
 }
@@ -221,8 +278,8 @@ Outcome Driver::acquire(Batch*& batch, Deadline deadline) {
 // ---------------------------------------------------------------- stop and start
 
 void Driver::alert() {
-  ready_count_.alert();
-  taken_.alert();
+  ring_.ready().alert();
+  ring_.taken().alert();
   batches_.alert();
 }
 
@@ -248,50 +305,32 @@ void Driver::set_halted(bool halted) {
   }
 }
 
-// Calls visit(batch) for each batch that is made, or being made, and not taken.
-template <class Visit>
-void Driver::each_untaken(const Visit& visit) {
-  for (std::uint64_t number = taken_.read(); number < next_number_; ++number) {
-    Batch* const batch = ready_[number % limits_.depth].load_acquire();  // [D2] pairs with [D1]
-    if (!is_end(batch)) {
-      visit(*batch);
-    }
-  }
-  if (led_ != nullptr) {
-    visit(*led_);
-  }
-}
-
 const Plan& Driver::settle(std::vector<const Batch*>& batches) {
-  each_untaken([&](Batch& batch) {
-    finish(batch);
-    batches.push_back(&batch);
+  ring_.each_untaken([&](Batch* batch) {
+    if (!is_end(batch)) {
+      gather_.copy(*batch, true);
+      batches.push_back(batch);
+    }
   });
-  return executor_.settle(batches);
+  return planner_.settle(batches);
 }
 
 Replay Driver::begin(PlanPosition position) {
   park();
-  slots_.set_awaited(false);
+  awaits_.store_release(awaits_.load_relaxed() / 2 * 2 + 2);
   lags_ = false;
-  each_untaken([this](Batch& batch) { batches_.give_back(&batch, false); });
-  led_ = nullptr;
-  for (; taken_.read() < next_number_; taken_.advance()) {
-    ready_[taken_.read() % limits_.depth].store_relaxed(nullptr);
-  }
-  return executor_.begin(std::move(position));
-}
-
-void Driver::start() {
-  slots_.reset();
-  at_end_.store_relaxed(false);
-  resumed_.advance();
+  ring_.each_untaken([this](Batch* batch) {
+    if (!is_end(batch)) {
+      batches_.give_back(batch, false);
+    }
+  });
+  ring_.clear();
+  return planner_.begin(std::move(position));
 }
 
 void Driver::resume(const Replay& replay) {
-  slots_.reset_halted(replay.free_slots());
-  executor_.resume(replay);
-  at_end_.store_relaxed(executor_.finished());
+  planner_.resume(replay);
+  at_end_.store_relaxed(planner_.finished());
 }
 
 }  // namespace pyecho

@@ -1,30 +1,51 @@
-// Decides which threads step the executor, and how each of them waits. The executor determines the output, so it is the
-// same for any number of threads.
+// Decides which threads plan and copy, and how each of them waits. The plan determines the output, so it is the same for
+// any number of threads.
 //
 // Without workers the consumer plans and copies each batch when it requests it. If it also reads the source (it puts
 // items when try_acquire() returns kEmpty, then tries again), the stage is *inline*. With a producer thread it is
 // *consumer-led*.
 //
-// Workers are native threads that make batches ahead of the consumer. Each plans a batch under the turn, a mutex, and
-// copies it without the turn. So several batches are copied at the same time while planning stays sequential. The
-// thread with the turn keeps it while it waits for an item or a block, so only one thread waits for input, and the
-// others wait for the turn. A consumer that finds no batch ready takes the turn if it is free and makes a batch itself,
-// because waking a thread on another processor can take longer than copying a batch.
+// Workers are native threads that make batches ahead of the consumer. A thread that has the turn plans batches into the
+// ring, as many as there are threads that copy; with an adaptive factor, whose batches are decided as late as possible,
+// one. Copying needs no turn. So planning stays sequential, several batches are copied at the same time, and the plan
+// changes processors once for several of them. The thread with the turn keeps it while it waits for an item or a block,
+// so only one thread waits for input, and the others wait for the turn. A consumer that finds no batch ready copies the
+// next one that is planned, or takes the turn if it is free, because waking a thread on another processor can take longer
+// than copying a batch.
 //
-// Batches and ends of iterations are numbered in the order of planning and leave in that order. If the system has no
-// memory to copy a batch, it waits in its place, and the consumer copies the rest.
+// Ends of iterations are numbered as batches and leave in the same order. If the system has no memory to copy a batch, it
+// waits in its place, and the consumer copies the rest.
 //
-// variable      | written by          | read by          | order            | pairs with | why
-// turn_         | -                   | -                | mutex            | -          | guards the executor and two counters
-// ready_[i]     | maker [D1]          | consumer [D2]    | release, acquire | D1 -> D2   | the batch is whole, or as far as memory went
-// ready_[i]     | consumer            | -                | relaxed          | by taken_  | empty before its next filling
-// ready_count_  | maker               | consumer         | EventCount       | E1 <-> E4  | wakes the consumer
-// taken_        | consumer            | makers           | EventCount       | E1 -> E5,  | wakes a worker; orders the consumer's
-//               |                     |                  |                  | E1 <-> E4  | last use of ready_[i] before its next filling
-// parked_       | workers             | begin(), halts   | EventCount       | E1 <-> E4  | the caller owns the executor
-// resumed_      | begin(), halts      | workers          | EventCount       | E1 <-> E4  | the workers own it again
-// awaits        | consumer            | makers           | see SlotPool     | -          | whether a batch may be made of repeats
-// ending_       | the destructor      | workers          | release, acquire | -          | followed by resumed_
+// Every wait of a stage, and who ends it. Each also ends after stop(), and but for the last two while halted.
+//
+// thread sleeps      | for                           | announced by                     | also ends when
+// producer           | released_ [E4]: seen + 1      | a thread that released, in       | closed
+//   without a slot   |                               | groups, and before it waits      |
+// planner            | committed_ [E4]: what the     | producers                        | closed, a pass ended, a producer waits, the
+//   without items    | open batch needs              |                                  | consumer waits for a batch of repeats
+// planner            | returns_ [E4]:                | the end of a lease               | (with uploads) the end of a copy
+//   without a block  | returns_seen_ + 1             |                                  |
+// planner ahead of   | taken [E4]: a quarter of      | the consumer                     |
+//   the consumer     | the ring, 1 at least          |                                  |
+// worker without     | turn_                         | the thread that has it           | the holder's wait ends
+//   the turn         |                               |                                  |
+// consumer without   | ready [E4]:                   | threads that copy                | exhausted, at the end of a lease
+//   a batch          | max(seen, taken) + 1          |                                  |
+// begin(), a halt    | parked_ [E4]                  | workers that leave               |
+// parked worker      | resumed_ [E4]                 | the end of a halt, ~Driver       |
+//
+// The turn is taken by workers, by a consumer that helps, and by nobody else; a parked worker does not have it.
+//
+// variable | written by        | read by         | order            | pairs with | why
+// turn_    | -                 | -               | mutex            | -          | guards the planner and three variables
+// ring_    | see BatchRing     |                 |                  |            |
+// parked_  | workers           | begin(), halts  | EventCount       | E1 <-> E4  | the caller owns planner and ring
+// resumed_ | ends of halts     | workers         | EventCount       | E1 <-> E4  | the workers own them again
+// awaits_  | the consumer      | planner         | release, acquire | -          | odd while the consumer waits, a higher even
+//          |                   |                 |                  |            | number after each batch it took; followed by
+//          |                   |                 |                  |            | an alert of the planner
+// at_end_  | the consumer      | any             | relaxed          | -          | a fact about the last batch it took
+// ending_  | ~Driver           | workers         | release, acquire | -          | followed by resumed_
 #pragma once
 
 #include <array>
@@ -35,10 +56,14 @@
 #include <vector>
 
 #include "core/stage/batch_pool.hpp"
-#include "core/stage/executor.hpp"
-#include "core/stage/slot_pool.hpp"
+#include "core/stage/batch_ring.hpp"
+#include "core/stage/feed.hpp"
+#include "core/stage/gather.hpp"
+#include "core/stage/planner.hpp"
+#include "core/stage/slot_ring.hpp"
 #include "core/sync/atomic.hpp"
 #include "core/sync/event_count.hpp"
+#include "core/sync/turn.hpp"
 
 namespace pyecho {
 
@@ -51,9 +76,9 @@ struct DriverLimits {
 
 class Driver {
  public:
-  // Makes workers, parked until begin(). The other arguments outlive the driver. Throws std::bad_alloc,
+  // Makes workers, parked until the end of a halt. The other arguments outlive the driver. Throws std::bad_alloc,
   // std::system_error.
-  Driver(Executor& executor, SlotPool& slots, BatchPool& batches, DriverLimits limits);
+  Driver(SlotRing& slots, Feed& feed, Planner& planner, Gather& gather, BatchPool& batches, DriverLimits limits);
   // Joins the workers. The slots must have been stopped. In a forked child, abandons the threads, which stayed in the
   // parent.
   ~Driver();
@@ -71,15 +96,13 @@ class Driver {
   // After try_acquire() returned kEmpty: returns how many items must be committed before the next attempt is useful, or
   // 0 if it does not wait for items.
   [[nodiscard]] std::uint64_t needed() const noexcept {
-    return led_by_consumer() && lacking_ != Outcome::kExhausted ? executor_.needed() : 0;
+    return led_by_consumer() && lacking_ != Outcome::kExhausted ? planner_.needed() : 0;
   }
 
   // Drops everything, after the slots were stopped, and returns a replay of the plan to `position`. Blocks until the
   // workers are parked.
   Replay begin(PlanPosition position);
-  // Starts a plan that was fed nothing. Throws as SlotPool::reset() does.
-  void start();
-  // Same, but continues where the replay has come to, halted.
+  // Continues where the replay has come to, halted. The slots are halted as well.
   void resume(const Replay& replay);
   // Wakes the workers and a waiting consumer, after the slots were stopped or halted. Any thread.
   void alert();
@@ -92,41 +115,43 @@ class Driver {
   const Plan& settle(std::vector<const Batch*>& batches);
 
  private:
+  using Ring = BatchRing<Batch>;
+
   [[nodiscard]] bool led_by_consumer() const noexcept { return workers_.empty(); }
-  Outcome lead(Batch*& batch);
+  Outcome lead();
   Outcome take(Batch*& batch);
   void work();
-  Outcome make(std::unique_lock<std::mutex>& turn);
+  bool step();
+  bool gather_next();
+  Outcome plan();
   Outcome await(Outcome lacking, Deadline deadline);
+  bool take_turn_soon(std::unique_lock<Turn>& turn);
   bool help();
+  void set_awaited(bool awaited);
   [[nodiscard]] bool is_end(const Batch* batch) const noexcept { return batch == &ends_[0] || batch == &ends_[1]; }
-  void finish(Batch& batch);
-  template <class Visit>
-  void each_untaken(const Visit& visit);
   void join();
   void park();
-  [[nodiscard]] bool quiet() const noexcept { return slots_.stopped() || slots_.halted(); }
 
-  Executor& executor_;
-  SlotPool& slots_;
+  SlotRing& slots_;
+  Feed& feed_;
+  Planner& planner_;
+  Gather& gather_;
   BatchPool& batches_;
   const DriverLimits limits_;
+  const std::uint32_t at_once_;  // batches planned in a turn
+  std::array<Batch, 2> ends_;    // stand in the ring for the end of an iteration, and for the last end
+  Ring ring_;
 
-  std::mutex turn_;
-  std::uint64_t next_number_ = 0;   // of a batch or an end; guarded by turn_, like the next three
-  std::uint64_t returns_seen_ = 0;  // batches_.returns() before the last attempt
-  std::uint64_t awaits_seen_ = 0;   // slots_.awaits() likewise
-  bool lags_ = false;               // the last batch was made of repeats, because the source lags behind the consumer
+  Turn turn_;
+  std::uint64_t returns_seen_ = 0;  // guarded by turn_, like the next two: batches_.returns() before the last attempt
+  std::uint64_t awaits_seen_ = 0;   // awaits_ likewise
+  bool lags_ = false;               // the source lags behind the consumer
 
-  std::vector<Atomic<Batch*>> ready_;  // by number modulo depth; null: not ready
-  std::array<Batch, 2> ends_;          // stand in ready_ for the end of an iteration, and for the last end
-  EventCount ready_count_;             // advanced by makers
-  EventCount taken_;                   // advanced by the consumer
-  Atomic<bool> at_end_;                // set by the consumer only, once it has taken the last end
-  Outcome lacking_ = Outcome::kEmpty;  // consumer only: what lead() lacked
-  Batch* led_ = nullptr;               // consumer only: what lead() has planned, and not yet copied
-  EventCount parked_;                  // advanced by workers
-  EventCount resumed_;                 // advanced by begin() and set_halted()
+  alignas(kCacheLineBytes) Atomic<std::uint64_t> awaits_;  // set by the consumer only, like the next two
+  Atomic<bool> at_end_;                                    // it has taken the last end
+  Outcome lacking_ = Outcome::kEmpty;                      // what plan() lacked, where the consumer leads
+  EventCount parked_;                                      // advanced by workers
+  EventCount resumed_;                                     // advanced by set_halted()
   Atomic<std::uint32_t> ending_;
   std::vector<std::thread> workers_;  // last, because they use all of the above
 };

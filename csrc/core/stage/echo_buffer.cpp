@@ -28,8 +28,7 @@ std::size_t EchoBuffer::min_bytes(const EchoConfig& config) { return min_bytes_o
 EchoBuffer::EchoBuffer(const EchoConfig& config) : EchoBuffer(config, settled(config)) {}
 
 EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes, std::shared_ptr<BatchPool> batches)
-    : EchoStage(sizes.slots, sizes.ahead, sizes.config.spare, sizes.streamed(sizes.slots * sizes.layout.slot_bytes())),
-      given_(std::move(given)),
+    : given_(std::move(given)),
       config_(sizes.config),
       layout_(sizes.layout),
       slot_memory_(layout_, sizes.slots, config_.shared_slots),
@@ -42,14 +41,18 @@ EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes, std::shared_p
                                             ? kUnlimited
                                             : config_.max_bytes - (min_bytes(config_) - blocks_ * sizes.block_bytes()),
                                         config_.batch_memory, config_.uploads)),
-      executor_(*this, *batches_, plan_of(config_, sizes.slots), slot_memory_, sizes.parked(),
-                sizes.streamed(blocks_ * layout_.batch_bytes()), config_.programs),
-      driver_(executor_, *this, *batches_,
+      ring_(sizes.slots, sizes.ahead, config_.spare, sizes.streamed(sizes.slots * layout_.slot_bytes())),
+      feed_(ring_),
+      plan_(plan_of(config_, sizes.slots)),
+      gather_(ring_, *batches_, slot_memory_, plan_, sizes.parked(), sizes.streamed(blocks_ * layout_.batch_bytes()),
+              config_.programs),
+      planner_(ring_, feed_, plan_, *batches_, gather_),
+      driver_(ring_, feed_, planner_, gather_, *batches_,
               {.threads = config_.threads,
                .depth = sizes.depth,
                .consumer_helps = layout_.row_bytes() >= kHelpBytes && config_.uploads == nullptr,
                .wake_items = std::max<std::size_t>(1, kWakeBytes / layout_.slot_bytes())}) {
-  static_cast<void>(begin(config_.epoch, {.items = config_.items}));
+  static_cast<void>(begin_epoch(*this, config_.epoch, {.items = config_.items}));
 }
 
 // ---------------------------------------------------------------- consumer
@@ -60,22 +63,22 @@ Outcome EchoBuffer::hand_out(Lease& lease, const Take& take) {
   if (forked()) {
     return Outcome::kForked;
   }
-  clock_.enter();
+  counts_.clock.enter();
   if (std::exchange(owes_, false)) {
-    executor_.taken();
+    gather_.taken();
   }
   Batch* batch = nullptr;
   const Outcome outcome = take(batch);
   if (outcome == Outcome::kOk) {
     lease = Lease(batches_, batch);
-    owes_ = executor_.keeps_items();
+    owes_ = gather_.keeps_items();
     if (!config_.drop_last || batch->rows == config_.plan.batch_size) {
-      count(batch->rows, batch->fresh);
-      batches_taken_.store_relaxed(batches_taken_.load_relaxed() + 1);
-      clock_.leave();
+      counts_.count(batch->rows, batch->fresh);
+      counts_.count_batch();
+      counts_.clock.leave();
     }
   } else if (outcome == Outcome::kEnd) {
-    clock_.end_iteration();
+    counts_.clock.end_iteration();
   }
   return outcome;
 }
@@ -94,7 +97,7 @@ void EchoBuffer::fail(std::string message) {
   }
   {
     const std::scoped_lock lock(failure_mutex_);
-    if (!failure_ && !closed()) {
+    if (!failure_ && !ring_.closed()) {
       failure_ = std::move(message);
     }
   }
@@ -181,7 +184,7 @@ std::shared_ptr<EchoBuffer> EchoBuffer::with_room_for(std::size_t items) const {
   EchoConfig larger = given_;
   larger.spare = 0;
   const std::size_t missing = needed - sizes_of(larger).slots;  // what was asked for may be settled higher or lower
-  if (missing > SlotPool::kMaxSlots) {
+  if (missing > SlotRing::kMaxSlots) {
     throw std::length_error("no buffer has slots for so many items");
   }
   larger.spare = static_cast<std::uint32_t>(missing);
@@ -194,7 +197,7 @@ std::shared_ptr<EchoBuffer> EchoBuffer::with_room_for(std::size_t items) const {
       new EchoBuffer(std::move(larger), sizes, given_.uploads == nullptr ? nullptr : batches_));
 }
 
-Replay EchoBuffer::begin_at(PlanPosition position) {
+Replay EchoBuffer::begin(PlanPosition position) {
   stop();
   owes_ = false;
   take_failure();
@@ -202,27 +205,23 @@ Replay EchoBuffer::begin_at(PlanPosition position) {
 }
 
 void EchoBuffer::resume(const Replay& replay) {
+  feed_.reset(replay);  // first, because it throws if a reservation is open
   driver_.resume(replay);
-  slot_memory_.drop(replay.free_slots());
-}
-
-void EchoBuffer::start() {
-  driver_.start();
-  slot_memory_.drop_all();  // not before it is known that no reservation is open
+  Feed::is_fresh(replay) ? slot_memory_.drop_all() : slot_memory_.drop(replay.free_slots());
 }
 
 // ---------------------------------------------------------------- any thread
 
 void EchoBuffer::stop() {
   if (!forked()) {  // in a forked child, a thread that stayed in the parent may hold a lock
-    SlotPool::stop();
+    ring_.stop();
     driver_.alert();
   }
 }
 
-EchoStats EchoBuffer::stats() const {
-  EchoStats stats = EchoStage::stats();
-  stats.batches = batches_taken_.load_relaxed();
+EchoStats EchoBuffer::stats() const noexcept {
+  EchoStats stats = counts_.stats(feed_.committed(), planner_.view().resident());
+  stats.batches = counts_.batches();
   stats.bytes_gathered = stats.emitted * layout_.row_bytes();
   stats.outstanding_leases = batches_->outstanding();
   stats.batch_blocks = batches_->blocks();

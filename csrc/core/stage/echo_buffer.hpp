@@ -1,6 +1,6 @@
 // Example echoing: the stage that takes examples and emits shuffled batches of their uses.
 //
-//     producers ──▶ SlotPool ──▶ Executor (Plan) ──▶ Driver ──▶ Lease
+//     producers ──▶ SlotRing ──▶ Feed ──▶ Planner ──▶ BatchRing ──▶ Gather ──▶ BatchRing ──▶ Lease
 //
 // The output depends only on the items in the order of their reservations, the configuration and the epoch, not on
 // threads or timing.
@@ -12,12 +12,10 @@
 //     Lease lease;                                     // one thread at a time
 //     while (buffer.acquire(lease, kNever) == Outcome::kOk) { ... lease.data(), lease.rows() ...; lease.reset(); }
 //
-// One buffer serves any number of epochs with the same memory and threads: begin() starts the next one, after the end
-// of the last or in the middle of it. Several passes can also flow into each other in one epoch: with end_pass()
+// One buffer serves any number of epochs with the same memory and threads: begin_epoch() starts the next one, after
+// the end of the last or in the middle of it. Several passes can also flow into each other in one epoch: with end_pass()
 // between their items, acquire() returns kEnd after the batches that the uses of each pass make, while the pool keeps
 // its items.
-//
-// batches_taken_: written by the consumer, read by any thread, relaxed, statistics.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +32,11 @@
 #include "core/stage/batch_pool.hpp"
 #include "core/stage/driver.hpp"
 #include "core/stage/echo_config.hpp"
-#include "core/stage/echo_stage.hpp"
-#include "core/stage/executor.hpp"
+#include "core/stage/feed.hpp"
+#include "core/stage/gather.hpp"
+#include "core/stage/planner.hpp"
+#include "core/stage/slot_ring.hpp"
+#include "core/stage/stats.hpp"
 
 namespace pyecho {
 
@@ -48,13 +49,13 @@ struct Unspent {
 
 struct BufferSizes;
 
-class EchoBuffer final : public EchoStage {
+class EchoBuffer {
  public:
   // Allocates everything, starts the threads and begins config.epoch. Throws std::bad_alloc, std::length_error (too
   // large for any machine, or for max_bytes), std::invalid_argument, std::system_error.
   explicit EchoBuffer(const EchoConfig& config);
   // Stops and joins the threads. Leases stay valid.
-  ~EchoBuffer() override { EchoBuffer::stop(); }
+  ~EchoBuffer() { stop(); }
   EchoBuffer(const EchoBuffer&) = delete;
   EchoBuffer& operator=(const EchoBuffer&) = delete;
 
@@ -63,9 +64,20 @@ class EchoBuffer final : public EchoStage {
   [[nodiscard]] static std::size_t min_bytes(const EchoConfig& config);
   [[nodiscard]] const SlotLayout& layout() const noexcept { return layout_; }
 
-  // -- Producers: any number of threads, see SlotPool --
+  // -- Producers: any number of threads, see SlotRing --
 
-  using SlotPool::accepted, SlotPool::closed, SlotPool::stream_slots;
+  [[nodiscard]] std::uint32_t slots() const noexcept { return ring_.slots(); }
+  [[nodiscard]] bool stream_slots() const noexcept { return ring_.stream_slots(); }
+  Outcome reserve(Reservation& reservation, Deadline deadline) { return ring_.reserve(reservation, deadline); }
+  Outcome try_reserve(std::span<Reservation> wanted, std::uint32_t& count) noexcept {
+    return ring_.try_reserve(wanted, count);
+  }
+  void await_resumed(Deadline deadline) { ring_.await_resumed(deadline); }
+  void commit(std::span<const Reservation> reservations) { ring_.commit(reservations); }
+  void commit(Reservation reservation) { commit(std::span(&reservation, 1)); }
+  void end_pass(Reservation reservation) { ring_.end_pass(reservation); }
+  void close() { ring_.close(); }
+  [[nodiscard]] std::uint64_t accepted() const noexcept { return ring_.accepted(); }
   // Returns layout().slot_bytes() bytes, writable from the reservation to its commit or abort.
   [[nodiscard]] std::byte* slot_data(std::uint32_t slot) const noexcept { return slot_memory_.data(slot); }
   // Gives a leaf of variable size of a reserved slot memory for an item of this shape, and returns it. Returns null if
@@ -77,13 +89,14 @@ class EchoBuffer final : public EchoStage {
     return slot_memory_.item(slot, leaf);
   }
   // Gives the slot back without an item.
-  // NOLINTNEXTLINE(bugprone-derived-method-shadowing-base-method): aborts the slot, and what it has
   void abort(Reservation reservation) {
     slot_memory_.drop(std::span(&reservation.slot, 1));
-    SlotPool::abort(reservation);
+    ring_.abort(reservation);
   }
   // Returns all slots: shared memory with `shared_slots`.
   [[nodiscard]] const SlotMemory& slot_memory() const noexcept { return slot_memory_; }
+  // Drops the first items that are committed from now on. No producer may be inside.
+  void skip(std::uint64_t items) noexcept { feed_.skip(items); }
   // Same as close(), and keeps the message of the first failure until the consumer takes it, at the end, or begin().
   void fail(std::string message);
   [[nodiscard]] bool failed() const;
@@ -99,19 +112,31 @@ class EchoBuffer final : public EchoStage {
   Outcome acquire(Lease& lease, Deadline deadline);
   // Same as acquire(), but kEmpty instead of waiting.
   Outcome try_acquire(Lease& lease);
-  [[nodiscard]] bool at_end() const noexcept override { return driver_.at_end(); }
-  [[nodiscard]] std::uint64_t needed() const noexcept override { return driver_.needed(); }
+  // True once the last iteration is over.
+  [[nodiscard]] bool at_end() const noexcept { return driver_.at_end(); }
+  // After an attempt to take something returned kEmpty: returns how many items must be committed before the next one is
+  // useful. Returns 0 if there are workers, or if the missing part is not an item.
+  [[nodiscard]] std::uint64_t needed() const noexcept { return driver_.needed(); }
 
-  using SlotPool::open_reservations;
-  using SlotPool::skip;  // as begin() otherwise, after it
+  // -- Beginning and resuming: the consumer's thread. No producer may be inside. --
 
-  // -- Saving and resuming: the consumer's thread --
+  // The only way to begin. Stops, drops everything, and returns a replay to `position`. Waits for threads that copy a
+  // batch. The caller runs the replay, but for the beginning of an epoch, and calls resume().
+  Replay begin(PlanPosition position);
+  // Continues where the replay stands, but halted: fill the slots of its items before set_halted(false). Frees all
+  // others, released or not. Throws std::logic_error if a reservation is open.
+  void resume(const Replay& replay);
+  // With no other thread inside: returns how many reservations are open.
+  [[nodiscard]] std::uint64_t open_reservations() const noexcept { return ring_.open_reservations(); }
 
-  void set_halted(bool halted) override;
+  // -- Saving: the consumer's thread. Producers may be inside. --
+
+  // Ends all waits, parks the workers, and keeps them so until it is undone. Idempotent.
+  void set_halted(bool halted);
   // While halted: returns the input of the plan, which has been fed everything that is committed. `iterations`,
   // `batches`: taken by the last of the consumers.
   PlanPosition position(std::uint64_t iterations, std::uint64_t batches) {
-    return executor_.fed_plan().position(iterations, batches * config_.plan.batch_size);
+    return planner_.fed_plan().position(iterations, batches * config_.plan.batch_size);
   }
   // Same, and sets `unspent` to the items that the consumer has not had to their last use, ascending. `untaken`:
   // batches that it has acquired and not had.
@@ -119,7 +144,7 @@ class EchoBuffer final : public EchoStage {
                        std::uint64_t batches);
   // Returns the bytes of a leaf of such an item.
   [[nodiscard]] const std::byte* data_of(const Unspent& item, const SlotLayout::Leaf& leaf) const noexcept {
-    if (item.batch == nullptr || executor_.keeps_items()) {
+    if (item.batch == nullptr || gather_.keeps_items()) {
       return slot_data(item.batch == nullptr ? item.place : item.batch->uses[item.place].slot) + leaf.slot_offset;
     }
     return item.batch->memory.data() + leaf.batch_offset + item.place * leaf.row_bytes;
@@ -132,8 +157,6 @@ class EchoBuffer final : public EchoStage {
   // Uses several threads for many bytes. Returns the sum of the checksums of all rows of a fixed size (checksum.hpp),
   // each with the item's number.
   [[nodiscard]] std::uint64_t copy_items(std::span<const Unspent> items, std::span<std::byte* const> columns) const;
-  Replay begin_at(PlanPosition position) override;
-  void resume(const Replay& replay) override;
   // Returns a new buffer to go on with so many items, or null if this one has slots for them. Items of batches made
   // ahead need slots again. With an adaptive factor, a pool of items that have left needs more. With uploads it has this
   // one's batches, so that memory on the device is there once: begin() here must come before it is used. Throws as the
@@ -144,8 +167,14 @@ class EchoBuffer final : public EchoStage {
 
   // -- Any thread --
 
-  void stop() override;
-  [[nodiscard]] EchoStats stats() const override;
+  // Stops the stage: every wait ends with kClosed. Idempotent.
+  void stop();
+  [[nodiscard]] bool stopped() const noexcept { return ring_.stopped(); }
+  [[nodiscard]] bool forked() const noexcept { return ring_.forked(); }
+  [[nodiscard]] EchoStats stats() const noexcept;
+  // The log of an adaptive factor, see Plan.
+  [[nodiscard]] DecisionLog log() const { return planner_.view().log(); }
+  [[nodiscard]] bool diverged() const noexcept { return planner_.view().diverged(); }
   // Returns the reason why acquire() returned kExhausted; "" if max_bytes is the limit.
   [[nodiscard]] std::string refusal() const { return batches_->refusal(); }
 
@@ -154,8 +183,6 @@ class EchoBuffer final : public EchoStage {
   EchoBuffer(EchoConfig given, const BufferSizes& sizes, std::shared_ptr<BatchPool> batches = nullptr);
   template <class Take>
   Outcome hand_out(Lease& lease, const Take& take);
-  [[nodiscard]] const PlanView& view() const noexcept override { return executor_.view(); }
-  void start() override;
 
   const EchoConfig given_;
   const EchoConfig config_;  // settled
@@ -164,9 +191,13 @@ class EchoBuffer final : public EchoStage {
   const std::uint32_t blocks_;         // initial size of batches_
   const std::uint32_t batches_ahead_;  // planned and not handed out, at most
   std::shared_ptr<BatchPool> batches_;
-  Executor executor_;
-  Atomic<std::uint64_t> batches_taken_;  // written by the consumer only
-  bool owes_ = false;                    // consumer only: executor_.taken() of the batch handed out last
+  SlotRing ring_;
+  Feed feed_;
+  Plan plan_;
+  Gather gather_;
+  Planner planner_;
+  ConsumerCounts counts_;
+  bool owes_ = false;  // consumer only: gather_.taken() of the batch handed out last
   mutable std::mutex failure_mutex_;
   std::optional<std::string> failure_;  // guarded by failure_mutex_
 

@@ -1,7 +1,7 @@
 // Batch echoing: the stage that emits slot numbers in echoed, shuffled order. The items of the slots stay with the
 // caller and are never copied.
 //
-//     producers ──▶ SlotPool ──▶ Plan ──▶ consumer
+//     producers ──▶ SlotRing ──▶ Feed ──▶ Plan ──▶ consumer
 //
 // There are no threads in here. The consumer plans some uses ahead, and a repeat is a few arithmetic operations.
 //
@@ -23,14 +23,31 @@
 #include <span>
 
 #include "core/stage/echo_config.hpp"
-#include "core/stage/echo_stage.hpp"
+#include "core/stage/feed.hpp"
+#include "core/stage/plan_view.hpp"
+#include "core/stage/slot_ring.hpp"
+#include "core/stage/stats.hpp"
 
 namespace pyecho {
 
-class EchoQueue final : public EchoStage {
+class EchoQueue {
  public:
   // Throws std::bad_alloc, std::invalid_argument.
   explicit EchoQueue(const EchoConfig& config);
+
+  // -- Producers: any number of threads, see SlotRing --
+
+  [[nodiscard]] std::uint32_t slots() const noexcept { return ring_.slots(); }
+  Outcome reserve(Reservation& reservation, Deadline deadline) { return ring_.reserve(reservation, deadline); }
+  Outcome try_reserve(Reservation& reservation) noexcept {
+    std::uint32_t count = 0;
+    return ring_.try_reserve(std::span(&reservation, 1), count);
+  }
+  void await_resumed(Deadline deadline) { ring_.await_resumed(deadline); }
+  void commit(Reservation reservation) { ring_.commit(std::span(&reservation, 1)); }
+  void abort(Reservation reservation) { ring_.abort(reservation); }
+  void end_pass(Reservation reservation) { ring_.end_pass(reservation); }
+  void close() { ring_.close(); }
 
   // -- Consumer: one thread at a time --
 
@@ -45,19 +62,26 @@ class EchoQueue final : public EchoStage {
   // Same as try_next(), but waits: kTimeout instead of kEmpty.
   Outcome next(Use& use, Deadline deadline);
   // After try_next() returned kEmpty: blocks until its result may have changed. kTimeout if the deadline passed first.
-  Outcome await_items(Deadline deadline) { return SlotPool::await_items(needed(), deadline); }
-  [[nodiscard]] bool at_end() const noexcept override { return plan_.finished(); }
-  [[nodiscard]] std::uint64_t needed() const noexcept override { return plan_.min_items(1); }
+  Outcome await_items(Deadline deadline) {
+    return feed_.await(needed(), deadline, [] { return false; });
+  }
+  // True once the last iteration is over.
+  [[nodiscard]] bool at_end() const noexcept { return plan_.finished(); }
+  // After try_next() returned kEmpty: returns how many items must be committed before the next use.
+  [[nodiscard]] std::uint64_t needed() const noexcept { return plan_.min_items(1); }
   // Frees the slot after its last use. A waiting producer may be woken only after more slots are released, or when a
   // call finds no use to return.
-  void release(std::uint32_t slot) { SlotPool::release(std::span(&slot, 1)); }
+  void release(std::uint32_t slot) { ring_.release(std::span(&slot, 1)); }
 
-  // -- Saving and resuming: the consumer's thread --
+  // -- Beginning, saving and resuming: the consumer's thread, see EchoBuffer --
 
+  Replay begin(PlanPosition position);
+  void resume(const Replay& replay);
+  void set_halted(bool halted) { ring_.set_halted(halted); }
   // Returns the input of the plan, which has been fed everything that is committed. `iterations`, `uses`: taken by the
   // last of the consumers.
   PlanPosition position(std::uint64_t iterations, std::uint64_t uses) {
-    feed(plan_);
+    feed_.drain_into(plan_);
     return plan_.position(iterations, uses);
   }
   // Calls visit(slot, number) for each item that the consumer has not had to its last use, numbered as there.
@@ -73,27 +97,34 @@ class EchoQueue final : public EchoStage {
   [[nodiscard]] std::uint64_t number_of(std::uint32_t slot, const PlanPosition& at) const noexcept {
     return plan_.number_of(slot) - at.segment.taken;
   }
-  Replay begin_at(PlanPosition position) override;
-  void resume(const Replay& replay) override {
-    reset_halted(replay.free_slots());
-    view_.publish(plan_);
-  }
+
+  // -- Any thread --
+
+  // Every wait ends with kClosed. Idempotent.
+  void stop() { ring_.stop(); }
+  [[nodiscard]] bool stopped() const noexcept { return ring_.stopped(); }
+  [[nodiscard]] bool forked() const noexcept { return ring_.forked(); }
+  [[nodiscard]] EchoStats stats() const noexcept { return counts_.stats(feed_.committed(), view_.resident()); }
+  // The log of an adaptive factor, see Plan.
+  [[nodiscard]] DecisionLog log() const { return view_.log(); }
+  [[nodiscard]] bool diverged() const noexcept { return view_.diverged(); }
 
  private:
   static constexpr std::size_t kUsesAhead = 64;
 
   Outcome hand_out(Use& use) noexcept {
     use = uses_[next_++];
-    count(1, use.ordinal == 0 ? 1 : 0);
+    counts_.count(1, use.ordinal == 0 ? 1 : 0);
     return Outcome::kOk;
   }
   Outcome plan(Use& use);
   Outcome draw();
-  [[nodiscard]] const PlanView& view() const noexcept override { return view_; }
-  void start() override { reset(); }
 
-  Plan plan_;  // consumer only, like the next four, but for view_
+  SlotRing ring_;
+  Feed feed_;
+  ConsumerCounts counts_;
   PlanView view_;
+  Plan plan_;  // consumer only, like the next three
   std::array<Use, kUsesAhead> uses_{};
   std::uint32_t next_ = 0;   // in uses_
   std::uint32_t ahead_ = 0;  // uses in uses_

@@ -2,6 +2,7 @@
 // ones.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <condition_variable>
 #include <cstddef>
@@ -43,7 +44,7 @@ class Mutex {
   VectorClock released_;
 };
 
-// Waits end by notify_all() or by their deadline, never spuriously. A wait that no thread can end throws Aborted.
+// Waits end by notify_one() and notify_all() or by their deadline, never spuriously. A wait that no thread can end throws Aborted.
 class Condition {
  public:
   template <class Lockable>
@@ -74,6 +75,18 @@ class Condition {
     for (int thread = 0; thread < kMaxThreads; ++thread) {
       if (std::exchange(asleep_[static_cast<std::size_t>(thread)], false)) {
         scheduler().wake(thread);
+      }
+    }
+  }
+  // Wakes any one of the threads that sleep.
+  void notify_one() {
+    scheduler().step();
+    const auto asleep = static_cast<std::uint32_t>(std::ranges::count(asleep_, true));
+    std::uint32_t others = asleep == 0 ? 0 : scheduler().choose(asleep);
+    for (int thread = 0; asleep > 0; ++thread) {
+      if (asleep_[static_cast<std::size_t>(thread)] && others-- == 0) {
+        asleep_[static_cast<std::size_t>(thread)] = false;
+        return scheduler().wake(thread);
       }
     }
   }

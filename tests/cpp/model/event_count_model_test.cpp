@@ -93,6 +93,49 @@ TEST(EventCountModel, two_counters_wake_a_sleeper_between_them) {
   expect_none_fails(explore_all(make, kThorough));
 }
 
+// Threads that sleep for a slot, as producers do. Each event is one slot and wakes one of them, whatever the deadlines.
+TEST(EventCountModel, no_slot_lies_idle_while_somebody_sleeps_for_one) {
+  const auto make = [](const std::vector<std::uint64_t>& releases, bool impatient) {
+    struct State {
+      ModelEventCount released;
+      Atomic<std::uint64_t, Atom> slots;
+    };
+    auto state = std::make_shared<State>();
+    Program program;
+    program.threads.emplace_back([=] {
+      for (const std::uint64_t slots : releases) {
+        state->slots.fetch_add_acq_rel(slots);
+        state->released.advance_each(slots);
+      }
+    });
+    for (const bool patient : {true, !impatient}) {
+      program.threads.emplace_back([=] {
+        for (;;) {
+          const std::uint64_t seen = state->released.read();
+          std::uint64_t slots = state->slots.load_acquire();
+          while (slots > 0 && !state->slots.try_replace_release(slots, slots - 1)) {
+          }
+          if (slots > 0) {
+            return;
+          }
+          if (sleep_until(state->released, seen + 1, patient ? kNever : Deadline{}) == Outcome::kTimeout) {
+            return;
+          }
+        }
+      });
+    }
+    return program;
+  };
+  for (const auto& releases : {std::vector<std::uint64_t>{2}, {1, 1}}) {
+    for (const bool impatient : {false, true}) {
+      const auto program = [&] { return make(releases, impatient); };
+      expect_none_fails(explore_all(program, {.preemptions = 2, .stale_reads = 1}));
+      const Report random = explore_random(program, 2000);
+      EXPECT_EQ(random.failed_runs, 0U) << random.first_failure;
+    }
+  }
+}
+
 // A condition other than the count (for example, closed) is seen if alert() follows it.
 TEST(EventCountModel, an_alert_makes_the_sleeper_look_again) {
   const auto make = [] {

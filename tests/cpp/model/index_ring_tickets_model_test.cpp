@@ -1,4 +1,4 @@
-// IndexRing with tickets, alone, and combined with a ring of free slots and a ticket counter as in SlotPool.
+// IndexRing with tickets, alone, and combined with a ring of free slots and a ticket counter as in SlotRing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -65,7 +65,7 @@ TEST(IndexRingTicketsModel, tickets_come_out_in_order_in_every_interleaving) {
   }
 }
 
-// The cycle of a slot through SlotPool: free ring, ticket, filled ring, free ring.
+// The cycle of a slot through SlotRing: free ring, ticket, filled ring, free ring.
 struct Rotation {
   static constexpr std::uint32_t kSlots = 2;
   IndexRing<Atom> free{kSlots};

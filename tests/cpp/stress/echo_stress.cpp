@@ -1,4 +1,4 @@
-// An EchoBuffer under several producers, aborts, kept leases, random stops, closes and calls of begin().
+// An EchoBuffer under several producers, aborts, kept leases, random stops, closes and calls of begin_epoch().
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -140,7 +140,7 @@ TEST(EchoBufferStop, random_stops_and_closes_end_everything_and_begin_starts_afr
       ASSERT_TRUE(batches.size() <= expected.size() && (stop || batches.size() == expected.size()));
       expected.resize(batches.size());
       ASSERT_EQ(batches, expected);
-      ASSERT_EQ(buffer.begin(epoch, {}), Outcome::kOk);
+      ASSERT_EQ(begin_epoch(buffer, epoch, {}), Outcome::kOk);
     }
   }
 }

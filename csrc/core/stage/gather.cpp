@@ -1,7 +1,7 @@
-#include "core/stage/executor.hpp"
+#include "core/stage/gather.hpp"
 
+#include <algorithm>
 #include <array>
-#include <new>
 #include <utility>
 
 #include "core/memory/stream_copy.hpp"
@@ -41,114 +41,37 @@ class Fence {
 
 }  // namespace
 
-Executor::Executor(SlotPool& slots, BatchPool& batches, const PlanConfig& plan, SlotMemory& memory, std::uint32_t depth,
-                   bool stream, RowCopier::Programs programs)
+Gather::Gather(SlotRing& slots, BatchPool& batches, SlotMemory& memory, const Plan& plan, std::uint32_t depth,
+               bool stream, RowCopier::Programs programs)
     : slots_(slots),
       batches_(batches),
       layout_(batches.layout()),
       memory_(memory),
       plan_(plan),
-      copier_(layout_, memory, plan_.config(), stream, std::move(programs)),
+      copier_(layout_, memory, plan.config(), stream, std::move(programs)),
       parked_(depth),
-      parked_next_(plan.slots) {}
+      parked_next_(plan.config().slots) {}
 
-// ---------------------------------------------------------------- planning
-
-Replay Executor::begin(PlanPosition position) {
-  if (open_ != nullptr) {
-    batches_.give_back(std::exchange(open_, nullptr), false);
-  }
-  batches_.forget_refusal();
+void Gather::begin(std::uint64_t batch) {
   std::ranges::fill(parked_, Parked());
-  front_.store_release(planned_);
-  iteration_ = position.epoch;
-  uses_ = 0;
-  Replay replay(plan_, layout_.rows(), std::move(position));
-  view_.begin(plan_);
-  return replay;
+  front_.store_release(batch);
 }
 
-const Plan& Executor::settle(std::vector<const Batch*>& batches) {
-  const Plan& plan = fed_plan();
-  if (open_ != nullptr) {
-    copy_planned(*open_);
-    batches.push_back(open_);
+// ---------------------------------------------------------------- rows
+
+void Gather::copy(Batch& batch, bool by_consumer) {
+  if (batch.whole) {
+    return;
   }
-  return plan;
+  copy_planned(batch);
+  copier_.pad(batch);
+  batches_.send(batch, by_consumer);
+  copied(batch.number, {}, true);
+  batch.whole = true;
+  slots_.announce_released();  // producers may sleep for these slots, and this thread may leave the stage now
 }
 
-// Draws rows of the open batch: kOk when it is complete, or kEmpty, kEnd, kExhausted.
-Outcome Executor::draw(bool awaited) {
-  if (open_ == nullptr) {
-    const Outcome outcome = plan_.ready(awaited);
-    plan_.take_left([&](std::span<const std::uint32_t> slots) { copied(planned_, slots, false); });
-    if (outcome != Outcome::kOk) {
-      return outcome;  // finds the end of the iteration before a block is needed
-    }
-    open_ = batches_.obtain();
-    if (open_ == nullptr) {
-      return Outcome::kExhausted;
-    }
-    open_->number = planned_;
-    open_->epoch = iteration_;
-    open_->begin = uses_;
-  }
-  std::uint32_t drawn = 0;
-  const Outcome outcome = plan_.draw(open_->missing(), drawn, awaited);
-  open_->rows += drawn;
-  return outcome == Outcome::kEnd ? Outcome::kOk : outcome;  // the end completes the batch, which may be short
-}
-
-Outcome Executor::plan(Batch*& batch, bool awaited) {
-  trace::Span span(trace::Kind::kPlan);
-  for (;;) {
-    if (plan_.finished() || slots_.stopped() || slots_.halted()) {
-      span.cancel();
-      return Outcome::kClosed;
-    }
-    slots_.feed(plan_);
-    const Outcome outcome = draw(awaited);
-    view_.publish(plan_);
-    trace::record_fill(this, view_.resident());
-    switch (outcome) {
-      case Outcome::kOk:
-        batch = std::exchange(open_, nullptr);
-        ++planned_;
-        uses_ += batch->rows;
-        span.set_value(batch->rows);
-        plan_.end_batch();
-        return outcome;
-      case Outcome::kEnd:
-        plan_.next_iteration();
-        ++iteration_;
-        uses_ = 0;
-        batches_.end_epoch();
-        return outcome;
-      case Outcome::kEmpty:
-        // Looks once more, because copying here holds up the plan.
-        if (slots_.feed(plan_) || copy_open()) {
-          continue;
-        }
-        return outcome;
-      default:
-        return outcome;
-    }
-  }
-}
-
-// ---------------------------------------------------------------- copying
-
-// Copies the planned rows of the open batch, which may free slots. Returns false if there are none, or no memory for
-// them: copy() tries again, and only rows of which slots stay filled need memory.
-bool Executor::copy_open() {
-  try {
-    return open_ != nullptr && copy_planned(*open_);
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-}
-
-bool Executor::copy_planned(Batch& batch) {
+bool Gather::copy_planned(Batch& batch) {
   if (batch.copied == batch.rows) {
     return false;
   }
@@ -203,9 +126,11 @@ bool Executor::copy_planned(Batch& batch) {
   return true;
 }
 
+// ---------------------------------------------------------------- slots
+
 // Releases or parks slots whose last uses, in this batch, have been copied. `whole`: all rows of the batch have been
 // copied.
-void Executor::copied(std::uint64_t batch, std::span<const std::uint32_t> slots, bool whole) noexcept {
+void Gather::copied(std::uint64_t batch, std::span<const std::uint32_t> slots, bool whole) noexcept {
   const bool keep = keeps_items();
   if (keep && slots.empty()) {
     return;
@@ -235,7 +160,7 @@ void Executor::copied(std::uint64_t batch, std::span<const std::uint32_t> slots,
 }
 
 // Releases the slots parked for a batch. Returns true if it was whole. Needs the mutex.
-bool Executor::release_parked(std::uint64_t batch) noexcept {
+bool Gather::release_parked(std::uint64_t batch) noexcept {
   Parked parked = std::exchange(parked_[batch % parked_.size()], {});
   std::array<std::uint32_t, kGroupRows> slots;  // NOLINT(cppcoreguidelines-pro-type-member-init): written below
   while (parked.count > 0) {
@@ -248,12 +173,12 @@ bool Executor::release_parked(std::uint64_t batch) noexcept {
   return parked.whole;
 }
 
-void Executor::release(std::span<const std::uint32_t> slots) noexcept {
+void Gather::release(std::span<const std::uint32_t> slots) noexcept {
   memory_.drop(slots);
   slots_.release(slots);
 }
 
-void Executor::taken() {
+void Gather::taken() {
   {
     const std::scoped_lock lock(mutex_);
     const std::uint64_t front = front_.load_relaxed();
@@ -261,15 +186,6 @@ void Executor::taken() {
     front_.store_release(front + 1);
   }
   slots_.announce_released();
-}
-
-void Executor::copy(Batch& batch, bool by_consumer) {
-  copy_planned(batch);
-  copier_.pad(batch);
-  batches_.send(batch, by_consumer);
-  copied(batch.number, {}, true);
-  batch.whole = true;
-  slots_.announce_released();  // producers may sleep for these slots, and this thread may leave the stage now
 }
 
 }  // namespace pyecho
