@@ -94,7 +94,8 @@ void ExampleStage::make_room(std::size_t items) {
 Replay ExampleStage::begin_core(const PlanPosition& position) {
   acquired_.reset();
   if (larger_core_) {
-    static_cast<void>(without_gil(true, [&] { return begin_epoch(*core_, 0, {}); }));  // throws if a reservation is open
+    static_cast<void>(
+        without_gil(true, [&] { return begin_epoch(*core_, 0, {}); }));  // throws if a reservation is open
     core_ = std::exchange(larger_core_, nullptr);
     follow_core();
   }

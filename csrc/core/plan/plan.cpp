@@ -76,7 +76,7 @@ Plan::Plan(const PlanConfig& config) : config_(config), segments_(config) {
   for (std::uint32_t number = 0; number < std::max(1U, config.streams); ++number) {
     PlanConfig of_one = of_stream(config, number);
     of_one.part = segments_.part();
-    using Kinds = decltype(Turn::stream);
+    using Kinds = decltype(PlannedStream::stream);
     streams_.push_back({.stream = config.adaptive() ? Kinds(AdaptiveStream(of_one)) : Kinds(FixedStream(of_one)),
                         .uses = std::vector<Use>(config.streams > 1 ? kUsesAhead : 0)});
   }
@@ -155,7 +155,7 @@ void Plan::begin_segment() {
   if (!has_joints_) {
     return;
   }
-  const auto is_old = [&](const Turn& turn) {
+  const auto is_old = [&](const PlannedStream& turn) {
     const std::vector<Stream::Begun>& segments = shared(turn).segments();
     return segments.size() > 1 && shared(turn).drawn() - segments[1].drawn > kUsesKept;
   };
@@ -200,7 +200,7 @@ Outcome Plan::draw(std::span<Use> rows, std::uint32_t& drawn, bool awaited) {
     return outcome;
   }
   for (drawn = 0; drawn < rows.size(); ++drawn) {
-    Turn& turn = streams_[turn_];
+    PlannedStream& turn = streams_[turn_];
     if (turn.next == turn.ahead) {
       if (const Outcome outcome = draw_ahead(turn, rows.size() - drawn, awaited); turn.ahead == 0) {
         return outcome;
@@ -214,7 +214,7 @@ Outcome Plan::draw(std::span<Use> rows, std::uint32_t& drawn, bool awaited) {
 }
 
 // Draws the part of one of several streams of so many rows.
-Outcome Plan::draw_ahead(Turn& turn, std::uint64_t rows, bool awaited) {
+Outcome Plan::draw_ahead(PlannedStream& turn, std::uint64_t rows, bool awaited) {
   // With unique_in_batch a pool that drains may end the batch early, and what was drawn for it would come too late.
   const std::uint64_t share = config_.unique_in_batch && ended() ? 1 : (rows - 1) / streams_.size() + 1;
   const std::span<Use> ahead = std::span(turn.uses).first(std::min<std::uint64_t>(share, turn.uses.size()));
@@ -280,7 +280,7 @@ Places Plan::items() const {
 
 std::uint32_t Plan::resident() const noexcept {
   std::uint32_t items = last_ahead_;
-  for (const Turn& turn : streams_) {
+  for (const PlannedStream& turn : streams_) {
     items += with(turn, [](const auto& stream) { return stream.resident(); });
   }
   return items;

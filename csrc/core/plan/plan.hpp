@@ -75,7 +75,7 @@ struct PlanPosition {
 using Places = std::vector<std::pair<std::uint64_t, std::uint32_t>>;
 
 // One of the streams of a plan.
-struct Turn {
+struct PlannedStream {
   std::variant<FixedStream, AdaptiveStream> stream;
   std::vector<Use> uses;    // drawn ahead, by one of several streams
   std::uint32_t next = 0;   // of these
@@ -142,7 +142,7 @@ class Plan {
   Outcome draw(std::span<Use> rows, std::uint32_t& drawn, bool awaited = true);
   // Returns the outcome that a draw of one use would have.
   Outcome ready(bool awaited = true) {
-    Turn& turn = streams_[turn_];
+    PlannedStream& turn = streams_[turn_];
     const auto is_ready = [&](auto& stream) { return stream.ready(awaited); };
     return turn.next < turn.ahead ? Outcome::kOk : with(turn, is_ready);
   }
@@ -182,7 +182,7 @@ class Plan {
 
   // True once the last iteration is over: every use of every item has been drawn, and no input can follow.
   [[nodiscard]] bool finished() const noexcept {
-    return std::ranges::any_of(streams_, [](const Turn& turn) { return shared(turn).finished(); });
+    return std::ranges::any_of(streams_, [](const PlannedStream& turn) { return shared(turn).finished(); });
   }
   // Returns a lower bound of the items to feed before `draws` more draws, or all that the iteration has left, can be
   // made (if the input does not end). Valid after draw() or ready() returned kEmpty.
@@ -224,7 +224,7 @@ class Plan {
   // Calls visit(slot, number) for each of them, in no order.
   template <class Visit>
   void each_item(const Visit& visit) const {
-    for (const Turn& turn : streams_) {
+    for (const PlannedStream& turn : streams_) {
       const auto visit_known = [&](std::uint32_t slot) {
         if (numbers_[slot] != kUnknown) {
           visit(slot, numbers_[slot]);
@@ -258,7 +258,7 @@ class Plan {
   // Calls visit(stream) for each of them.
   template <class Visit>
   void each_stream(const Visit& visit) {
-    for (Turn& turn : streams_) {
+    for (PlannedStream& turn : streams_) {
       with(turn, visit);
     }
   }
@@ -269,14 +269,14 @@ class Plan {
   [[nodiscard]] std::size_t after(std::size_t stream) const noexcept {
     return stream + 1 == streams_.size() ? 0 : stream + 1;
   }
-  Outcome draw_ahead(Turn& turn, std::uint64_t rows, bool awaited);
+  Outcome draw_ahead(PlannedStream& turn, std::uint64_t rows, bool awaited);
   void count_pass();
   void end_part();
   void begin_segment();
 
   const PlanConfig config_;
   std::vector<std::uint64_t> numbers_;  // by slot
-  std::vector<Turn> streams_;
+  std::vector<PlannedStream> streams_;
   std::uint32_t last_ahead_ = 0;  // last uses of items that wait for their turns
   std::uint64_t epoch_ = 0;
   Extent extent_;

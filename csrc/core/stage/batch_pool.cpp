@@ -19,7 +19,8 @@ BatchPool::BatchPool(SlotLayout layout, std::uint32_t blocks, std::size_t max_by
 
 Batch* BatchPool::add_block(const NewMemory& new_memory) {
   auto batch = std::make_unique<Batch>();
-  batch->memory = new_memory ? new_memory(layout_.batch_bytes(), batch->upload) : HostMemory(layout_.batch_bytes(), placement_);
+  batch->memory =
+      new_memory ? new_memory(layout_.batch_bytes(), batch->upload) : HostMemory(layout_.batch_bytes(), placement_);
   batch->uses.resize(layout_.rows());
   batch->values.resize(layout_.has_ragged() ? layout_.leaves().size() : 0);
   batch->padded.resize(batch->values.size());
