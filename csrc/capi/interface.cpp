@@ -301,8 +301,10 @@ const char* library_version() { return PYECHO_VERSION; }
 const pyecho_api kApi = {.struct_bytes = sizeof(pyecho_api),
                          .version = PYECHO_ABI_VERSION,
                          .reserved = 0,
+// NOLINTBEGIN(bugprone-macro-parentheses): names
 #define PYECHO_CALL(name, parameters, arguments) .name = name,
 #define PYECHO_OTHER(result, name, parameters) .name = name,
                          PYECHO_FUNCTIONS(PYECHO_CALL, PYECHO_OTHER)};
+// NOLINTEND(bugprone-macro-parentheses)
 
 }  // namespace pyecho::capi

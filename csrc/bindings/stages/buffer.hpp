@@ -95,6 +95,7 @@ class ExampleStage final : public PyStage<ExampleStage> {
   // -- For PyStage --
 
   [[nodiscard]] EchoBuffer& core() const { return *core_; }
+  [[nodiscard]] bool at_end() const { return core_->at_end(); }
   void hold(const pybind11::object& item);
   Outcome put_held(bool wait, std::size_t& row);
   std::optional<bool> put_pass(const pybind11::object& pass);

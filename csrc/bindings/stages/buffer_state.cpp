@@ -99,7 +99,7 @@ Replay ExampleStage::begin_core(const PlanPosition& position) {
     core_ = std::exchange(larger_core_, nullptr);
     follow_core();
   }
-  return PyStage::begin_core(position);
+  return begin_at(position);
 }
 
 void ExampleStage::refill(const py::object& item, bool batched, const Indices& rows, const Indices& slots) {

@@ -37,7 +37,13 @@ namespace pyecho::bindings {
 //   void refill(item, batched, rows, slots): fills slots with rows of an item of the source; of an example, with row 0.
 //     `batched`: the item is a batch
 //   int traverse(visit, arg), void drop_items(): for its own references
-// and may replace what is under "-- Defaults --".
+//   bool at_end(): true once the last iteration is over. From then on, next_reference() returns null
+//   Replay begin_core(position): begin_at(), with what the kind has to do. Throws std::invalid_argument if there is no
+//     such extent
+//   std::optional<bool> put_pass(pass): has all items of a pass put by the pass itself. Returns whether there were any;
+//     nothing if the pass is to go on later, because this stage is paused or stopped
+//   uint64_t feeding_ns(): how long the native source of the running pass has worked
+//   void find_native_failure(): takes over what a native producer told of in failure_, if that is None
 template <class Kind>
 class PyStage : public Stage {
  public:
@@ -47,7 +53,7 @@ class PyStage : public Stage {
   // exception), or when the stage is stopped or paused. One thread at a time.
   void feed();
   // Ends the input.
-  void close() { core().close(); }
+  void close() { native().close(); }
   // Same as close(), but the consumer receives `error` once everything before it has been emitted.
   void fail(pybind11::object error) {
     error = checked_failure(error);
@@ -68,7 +74,7 @@ class PyStage : public Stage {
   [[nodiscard]] bool is_paused() const { return paused() || stopped(); }
   // Stops the stage and drops its items. The thread that reads has to leave the source.
   void stop() {
-    core().stop();
+    native().stop();
     drop_all();
   }
 
@@ -133,7 +139,7 @@ class PyStage : public Stage {
 
   [[nodiscard]] pybind11::dict stats() const;
   // Returns the decisions of an adaptive factor: {first epoch: array}.
-  [[nodiscard]] pybind11::dict log() const { return log_dict(core().log()); }
+  [[nodiscard]] pybind11::dict log() const { return log_dict(native().log()); }
   // Drops all references to objects, the source's too.
   void clear() {
     leave_source();
@@ -146,28 +152,11 @@ class PyStage : public Stage {
     return stop == 0 && reader_ ? reader_->traverse(visit, arg) : stop;
   }
 
-  // -- Defaults --
-
-  // True once the last iteration is over. From then on, next_reference() returns null.
-  [[nodiscard]] bool at_end() const { return core().at_end(); }
-  // Has all items of a pass put by the pass itself: a NativePass or WorkedPass, which only come to a stage of examples.
-  // Returns whether there were any; nothing if the pass is to go on later, because this stage is paused or stopped.
-  std::optional<bool> put_pass(const pybind11::object& /*pass*/) { return false; }
-  // Returns how long the native source of the running pass has worked.
-  [[nodiscard]] std::uint64_t feeding_ns() const { return 0; }
-  // Takes over what a native producer told of in failure_, if that is None.
-  void find_native_failure() {}
-  // Throws std::invalid_argument if there is no such extent.
-  Replay begin_core(const PlanPosition& position) {
-    return without_gil(true, [&] { return core().begin(position); });
-  }
-
  protected:
-  explicit PyStage(std::string name)
-      : Stage(std::move(name), [](Stage& stage) { return static_cast<Kind&>(stage).next_reference(); }) {}
-  ~PyStage() = default;
-
-  [[nodiscard]] bool stopped() const { return core().stopped(); }
+  [[nodiscard]] bool stopped() const { return native().stopped(); }
+  Replay begin_at(const PlanPosition& position) {
+    return without_gil(true, [&] { return native().begin(position); });
+  }
   // Waits for `attempt` (see wait_answering_signals) on the producers' side; while a state is taken, sleeps. kTimeout
   // or kHalted also if paused meanwhile.
   template <class Attempt>
@@ -179,16 +168,20 @@ class PyStage : public Stage {
       if (outcome != Outcome::kHalted || paused()) {
         return outcome;
       }
-      core().await_resumed(slice);
+      native().await_resumed(slice);
       return Outcome::kTimeout;
     };
     return wait_answering_signals(deadline, patient, [this] { return paused(); });
   }
 
  private:
+  friend Kind;
+  explicit PyStage(std::string name)
+      : Stage(std::move(name), [](Stage& stage) { return static_cast<Kind&>(stage).next_reference(); }) {}
+
   [[nodiscard]] Kind& self() noexcept { return static_cast<Kind&>(*this); }
   [[nodiscard]] const Kind& self() const noexcept { return static_cast<const Kind&>(*this); }
-  [[nodiscard]] auto& core() const { return self().core(); }
+  [[nodiscard]] auto& native() const { return self().core(); }
 
   Outcome put_next(Reader& reader, bool wait, std::size_t& put);
   void hold_next(const Reader& reader);
@@ -203,10 +196,10 @@ class PyStage : public Stage {
   }
 
   void halt_core(bool halted) {
-    without_gil(true, [&] { return core().set_halted(halted), true; });
+    without_gil(true, [&] { return native().set_halted(halted), true; });
   }
   void require_own_process() const {
-    if (core().forked()) {
+    if (native().forked()) {
       raise_for(Outcome::kForked);
     }
   }

@@ -184,7 +184,7 @@ PlanPosition ObjectStage::inspect(py::dict& state, bool payload, std::uint64_t i
 
 Replay ObjectStage::begin_core(const PlanPosition& position) {
   failed_ = has_error_ = false;
-  return PyStage::begin_core(position);
+  return begin_at(position);
 }
 
 void ObjectStage::make_room(std::size_t items) {

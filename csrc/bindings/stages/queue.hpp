@@ -65,7 +65,10 @@ class ObjectStage final : public PyStage<ObjectStage> {
   // -- For PyStage --
 
   [[nodiscard]] EchoQueue& core() const { return *core_; }
-  [[nodiscard]] bool at_end() const { return failed_ || PyStage::at_end(); }
+  [[nodiscard]] bool at_end() const { return failed_ || core_->at_end(); }
+  [[nodiscard]] std::optional<bool> put_pass(const pybind11::object& /*native*/) const { return false; }
+  [[nodiscard]] std::uint64_t feeding_ns() const { return 0; }
+  void find_native_failure() const {}
   void hold(const pybind11::object& item);
   Outcome put_held(bool wait, std::size_t& row);
   // The fast path: a repeat without guards and transform takes a few nanoseconds.

@@ -24,9 +24,7 @@ struct Holder {
   PyObject base;
   Held held;
 
-  static inline PyTypeObject* type = nullptr;
-
-  static void make_type(const char* name, const char* text, PyMethodDef* methods, PyGetSetDef* members) {
+  static py::handle make_type(const char* name, const char* text, PyMethodDef* methods, PyGetSetDef* members) {
     PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
                            {Py_tp_doc, const_cast<char*>(text)},
                            {Py_tp_methods, methods},
@@ -37,12 +35,13 @@ struct Holder {
                      .itemsize = 0,
                      .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
                      .slots = slots};
-    type = reinterpret_cast<PyTypeObject*>(owned(PyType_FromSpec(&spec)).release().ptr());
+    type_ = reinterpret_cast<PyTypeObject*>(owned(PyType_FromSpec(&spec)).release().ptr());
+    return reinterpret_cast<PyObject*>(type_);
   }
   // Throws what the constructor throws.
   template <class... Arguments>
   static py::object make(Arguments&&... arguments) {
-    PyObject* const self = type->tp_alloc(type, 0);
+    PyObject* const self = type_->tp_alloc(type_, 0);
     throw_if(self == nullptr);
     try {
       new (&of(self)) Held(std::forward<Arguments>(arguments)...);
@@ -63,9 +62,11 @@ struct Holder {
     free(self);
   }
   static void free(PyObject* self) {
-    type->tp_free(self);
-    Py_DECREF(type);
+    type_->tp_free(self);
+    Py_DECREF(type_);
   }
+
+  static inline PyTypeObject* type_ = nullptr;
 };
 
 // A reserved slot. The arrays on it keep it. Aborts an open reservation at its end, because that would hold up all later
@@ -196,11 +197,10 @@ py::object make_reservation(std::shared_ptr<ExampleStage> buffer, std::optional<
 
 void register_reservation(py::module_& module) {
   Holder<ReservedSlot>::make_type("pyecho._core.ReservedSlot", "A reserved slot.", no_methods, no_members);
-  Holder<ReservationObject>::make_type(
+  module.attr("Reservation") = Holder<ReservationObject>::make_type(
       "pyecho._core.Reservation",
       "A slot to write an example into; a context manager that commits, or aborts on an exception.",
       reservation_methods, reservation_members);
-  module.attr("Reservation") = py::handle(reinterpret_cast<PyObject*>(Holder<ReservationObject>::type));
 }
 
 }  // namespace pyecho::bindings

@@ -52,9 +52,9 @@ template <class Kind>
 Outcome PyStage<Kind>::mark_pass_end(bool wait) {
   const auto mark = [this](Deadline deadline) {
     Reservation place{};
-    const Outcome reserved = core().reserve(place, deadline);
+    const Outcome reserved = native().reserve(place, deadline);
     if (reserved == Outcome::kOk) {
-      core().end_pass(place);
+      native().end_pass(place);
     }
     return reserved;
   };
@@ -145,7 +145,7 @@ PyObject* PyStage<Kind>::next_reference(Outcome outcome, bool may_pause) {
   PyObject* emission = nullptr;
   for (;; outcome = self().try_emit(emission)) {
     if (outcome == Outcome::kEmpty) {
-      if (const std::uint64_t missing = by_consumer_ ? core().needed() : 0; missing > 0) {
+      if (const std::uint64_t missing = by_consumer_ ? native().needed() : 0; missing > 0) {
         pull(missing);
         throw_if(PyErr_CheckSignals() != 0);  // a source in C does not run signal handlers
         continue;
@@ -189,7 +189,7 @@ bool PyStage<Kind>::meet_end() {
 
 template <class Kind>
 py::dict PyStage<Kind>::stats() const {
-  const EchoStats stats = core().stats();
+  const EchoStats stats = native().stats();
   const std::uint64_t native_ns = self().feeding_ns();
   const std::uint64_t slots = stats.batch_blocks > 0 ? 1 : 0;  // allocated where there are batches
   return py::dict(
@@ -226,7 +226,7 @@ Replay PyStage<Kind>::start(const PlanPosition& position, std::uint64_t delivere
   leave_epoch();
   Replay replay = naming(error, [&] { return self().begin_core(position); });
   run_to_end(replay);
-  core().resume(replay);
+  native().resume(replay);
   iterations_ = position.iterations;
   iterations_before_ = delivered_before_ = 0;
   delivered_ = delivered;
