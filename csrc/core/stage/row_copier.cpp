@@ -56,7 +56,7 @@ void RowCopier::copy(Batch& batch, std::uint32_t first, std::uint32_t count) con
       transform(batch, i, first, rows);
     } else {
       copy_leaf(block + leaf.batch_offset + first * leaf.row_bytes, memory_.data() + leaf.slot_offset,
-                layout_.slot_bytes(), rows, leaf.size_bytes, stream_);
+                layout_.slot_distance(), rows, leaf.size_bytes, stream_);
     }
   }
   if (layout_.with_info()) {
@@ -84,7 +84,7 @@ void RowCopier::transform(Batch& batch, std::size_t index, std::uint32_t first, 
     std::size_t size_bytes = leaf.row_bytes;  // of the row's elements
     if (leaf.variable.axes > 0) {
       const VariableItem& variable = memory_.item(use.slot, leaf);
-      item = variable.data;
+      item = variable.data(leaf);
       shape = variable.shape(leaf);
       size_bytes = variable.size_bytes;
     } else {
