@@ -171,7 +171,7 @@ std::byte* Buffer::set_shape(const pyecho_slot& slot, std::size_t leaf, const st
 bool Buffer::is_shaped(std::uint32_t slot) const noexcept {
   const auto& leaves = core_->layout().leaves();
   return !core_->layout().has_variable() || std::ranges::none_of(leaves, [&](const SlotLayout::Leaf& leaf) {
-    return leaf.variable.axes > 0 && core_->variable_item(slot, leaf).data == nullptr;
+    return leaf.variable.axes > 0 && core_->variable_item(slot, leaf).present == 0;
   });
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -191,11 +192,11 @@ def example_echo(
         blocks_for, pinned = None, True
     blocks = blocks_for and blocks_for(leaves_of(row_spec))
     held += wiring.held + config.held_by_links
-    varies = any(field.varies for field in leaves_of(spec))
-    by_workers = source.fills_slots and not varies
+    by_workers = source.fills_slots and _can_be_mapped(fitted, spec)
     together = max(1, min(32, AHEAD_BYTES // 4 // max(1, size_of(first) or 1)))
     ahead = rows_of(first) if config.splits_batches else 2 * config.num_workers * together
-    if config.max_bytes is not None and not by_workers:
+    varies = any(field.varies for field in leaves_of(spec))
+    if config.max_bytes is not None and (varies or not by_workers):
         ahead = 1  # or the size of the item that happens to be first decided what fits
     fitted = fitted._replace(
         slots_ahead=max(1, ahead),
@@ -225,6 +226,17 @@ def example_echo(
     return HostEcho(
         stage, items, source, fitted, spec=spec, row_spec=row_spec, lists=lists, blocks=blocks
     )
+
+
+def _can_be_mapped(fitted: Fitted, spec: Any) -> bool:
+    """Return whether a process may have addresses for slots with room for the largest items."""
+    slots = 2 * fitted.capacity + 64 * (fitted.config.batch_size or 1)
+    size_bytes = slots * sum(field.size_bytes for field in leaves_of(spec) if field.varies)
+    try:
+        mmap.mmap(-1, max(1, size_bytes), mmap.MAP_PRIVATE, 0).close()
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def spec_of_examples(

@@ -13,7 +13,7 @@ import numpy as np
 from pyecho import _core
 from pyecho._core import Closed
 from pyecho.workers.pool import Pool, Task
-from pyecho.workers.process import Slots
+from pyecho.workers.process import Slots, mismatch
 
 SLICE_SECONDS = 0.05  # a wait for workers checks this often whether the stage has paused
 FULL_SECONDS = 1e-3  # and this often for room, while a worker is free and all slots are in use
@@ -151,11 +151,13 @@ class WorkerPass(Iterator[Any]):
         while tasks and tasks[0].answer is not None:
             task, answer = tasks[0], tasks[0].answer
             assert task.slots is not None
-            count = len(answer.made)
-            stage._commit_slots(task.slots[:count], task.ticket, answer.made)
+            made = task.slots[: len(answer.made)]
+            count, refusal = stage._commit_slots(made, task.ticket, answer.made)
             self._had_items = self._had_items or count > 0
             del task.slots[:count], answer.made[:]
             task.ticket += count
+            if refusal:
+                raise mismatch(task.indices[count], refusal)
             if answer.error is not None:
                 raise answer.error
             tasks.popleft()

@@ -128,7 +128,12 @@ class Maker:
         try:
             return self._writer.write(slot, item)
         except _core.SpecMismatch as error:
-            raise _core.SpecMismatch(f"source[{reprlib.repr(index)}]: {error}") from None
+            raise mismatch(index, error) from None
+
+
+def mismatch(index: Any, why: object) -> _core.SpecMismatch:
+    """Return the error of an item that is unlike the first."""
+    return _core.SpecMismatch(f"source[{reprlib.repr(index)}]: {why}")
 
 
 # ------------------------------------------------------------ worker processes

@@ -124,6 +124,7 @@ class ProcessWorker:
         try:
             pickled, buffers = receive(self._channel, message)
         except BaseException:  # the next message would begin in the middle of this one
+            self._process.kill()  # now: another worker will write to the slots that it has
             self.end()
             raise
         task = self.tasks.popleft()

@@ -12,6 +12,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SCRIPTS = {  # what they need, and with which options they are short
     "advice": ("numpy", "--only consumer-bound"),
     "free_threads": ("numpy", ""),
+    "jpegs": ("PIL", ""),
     "learners": ("torch", ""),
     "neighbours": ("sklearn", "--seconds 1"),
     "ops": ("numpy", ""),

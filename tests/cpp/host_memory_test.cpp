@@ -57,7 +57,7 @@ TEST(HostMemory, shared_memory_is_zeroed_and_seen_through_every_mapping_of_this_
     ASSERT_EQ(fstat(memory.descriptor(), &file), 0);
     EXPECT_EQ(file.st_mode & 0777U, 0600U);
     const HostMemory other = HostMemory::mapped(memory.descriptor(), size);
-    EXPECT_EQ(other.descriptor(), -1);
+    EXPECT_NE(other.descriptor(), memory.descriptor());
     other.data()[size - 1] = std::byte{7};
     EXPECT_EQ(memory.data()[size - 1], std::byte{7});
   }
@@ -66,6 +66,31 @@ TEST(HostMemory, shared_memory_is_zeroed_and_seen_through_every_mapping_of_this_
 }
 
 #ifdef __linux__
+TEST(HostMemory, sparse_memory_has_the_pages_that_are_used) {
+  const HostMemory memory = HostMemory::shared(std::size_t{1} << 33U, true);
+  const HostMemory other = HostMemory::mapped(memory.descriptor(), std::size_t{1} << 33U, true);
+  const auto pages = [&] {
+    struct stat file{};
+    EXPECT_EQ(fstat(memory.descriptor(), &file), 0);
+    return static_cast<std::size_t>(file.st_blocks) * 512 / page();
+  };
+  const std::vector<std::byte> from(10 * page(), std::byte{3});
+  std::byte* const to = other.data() + (std::size_t{1} << 32U) + 100;
+  EXPECT_EQ(pages(), 0U);
+  EXPECT_TRUE(other.copy_in(to, from.data(), from.size(), true));
+  EXPECT_EQ(pages(), 11U);
+  EXPECT_TRUE(other.copy_in(to + 1, from.data(), from.size(), false));
+  EXPECT_EQ(pages(), 11U);
+  const std::byte* const seen = memory.data() + (to - other.data());
+  EXPECT_EQ(std::count(seen, seen + from.size() + 1, std::byte{3}), static_cast<std::ptrdiff_t>(from.size() + 1));
+  HostMemory::drop_pages(to, 10 * page());
+  EXPECT_EQ(pages(), 2U);
+  EXPECT_EQ(seen[0], std::byte{3});
+  HostMemory::drop_pages(to, 10);
+  EXPECT_EQ(pages(), 2U);
+  EXPECT_EQ(seen[page()], std::byte{0});
+}
+
 TEST(HostMemory, shared_memory_cannot_be_cut_short_nor_grow) {
   const HostMemory memory = HostMemory::shared(page());
   EXPECT_NE(ftruncate(memory.descriptor(), 0), 0);
@@ -116,7 +141,7 @@ TEST(HostMemory, lies_on_the_nodes_that_a_placement_names) {
   const unsigned node = nodes.front();
   for (const HostMemory& memory :
        {HostMemory(1, Placement::preferred(node)), HostMemory(kHugePage, Placement::preferred(node)),
-        HostMemory::shared(1, Placement::preferred(node))}) {
+        HostMemory::shared(1, false, Placement::preferred(node))}) {
     EXPECT_EQ(policy_of(memory.data()), std::pair(int{MPOL_PREFERRED}, 1UL << node));
     EXPECT_EQ(memory.data()[0], std::byte{0});
   }

@@ -24,6 +24,20 @@ TEST(SlotLayout, what_does_not_fit_the_address_space_is_an_error) {
   EXPECT_THROW(SlotLayout({cropped, cropped, cropped, cropped, cropped}, 1, false), std::length_error);
   const LeafFormat variable = LeafFormat::of_variable({.axes = 1, .element_bytes = 1, .max_bytes = kMax / 4});
   EXPECT_THROW(SlotLayout({variable, variable, variable, variable, variable}, 1, false), std::length_error);
+  EXPECT_THROW(SlotLayout({variable, variable, variable, variable}, 1, false, true), std::length_error);
+}
+
+TEST(SlotLayout, whole_slots_have_room_for_the_largest_item_after_their_record) {
+  const LeafFormat variable = LeafFormat::of_variable({.axes = 1, .element_bytes = 1, .max_bytes = 1000});
+  const SlotLayout layout({variable, 8, variable}, 1, false, true);
+  EXPECT_TRUE(layout.is_whole());
+  EXPECT_EQ(layout.leaves()[0].elements_offset, layout.slot_bytes());
+  EXPECT_EQ(layout.leaves()[1].elements_offset, 0U);
+  EXPECT_EQ(layout.leaves()[2].elements_offset, layout.slot_bytes() + 1024);
+  EXPECT_EQ(layout.slot_distance(), layout.slot_bytes() + 2048);
+  EXPECT_EQ(layout.variable_bytes(), 2048U);
+  EXPECT_FALSE(SlotLayout({8}, 1, false, true).is_whole());
+  EXPECT_EQ(SlotLayout({variable, 8}, 1, false).slot_distance(), SlotLayout({variable, 8}, 1, false).slot_bytes());
 }
 
 TEST(Sizes, never_wrap_around) {

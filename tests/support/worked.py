@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,26 @@ class Rows:
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {"x": np.full((3, 5), index, np.float32), "index": index, "none": np.zeros((2, 0))}
+
+
+FREE = pyecho.Field((None, None, 3), "uint8", max_bytes=1 << 20)
+
+
+class Sized(Rows):
+    """Has leaves of any size, some of which are not contiguous, and others empty."""
+
+    fields: ClassVar = {
+        "x": FREE,
+        "wide": pyecho.Field((4, None), "float32", max_bytes=4 << 20, pad=-1),
+    }
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        rng = np.random.default_rng(index)
+        height, width, length = (int(each) for each in rng.integers((0, 1, 0), (400, 400, 90)))
+        length *= 1 + 400 * (index % 5 == 0)
+        x = np.full((height, width, 3), index % 256, np.uint8)
+        wide = np.full((length, 4), index, np.float32).T
+        return {"x": x[:, ::2] if index % 3 == 0 else x, "wide": wide, "index": index}
 
 
 class Named(Rows):
@@ -83,6 +103,10 @@ def plain(value: Any) -> Any:
         return {key: plain(each) for key, each in value.items()}
     if isinstance(value, tuple | list):
         return [plain(each) for each in value]
+    if isinstance(value, pyecho.Ragged):
+        return [(row.shape, row.tobytes()) for row in value]
+    if isinstance(value, pyecho.Padded):
+        return [value.values.shape, value.values.tobytes(), value.lengths.tolist()]
     return value.tolist() if hasattr(value, "tolist") else value
 
 

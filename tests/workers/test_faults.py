@@ -269,14 +269,19 @@ def test_forked_child_has_workers_of_its_own():
     loader.close()
 
 
+sizes = pytest.mark.parametrize("sized", [False, True], ids=["one size", "any size"])
+
+
 @pytest.mark.slow
-def test_random_kills_cost_no_item_and_no_use():
-    assert kills.killed(30) == 30
+@sizes
+def test_random_kills_cost_no_item_and_no_use(sized):
+    assert kills.killed(30, sized=sized) == 30
 
 
 @pytest.mark.stress
-def test_thousand_random_kills_cost_no_item_and_no_use():
-    assert kills.killed(1000) == 1000
+@sizes
+def test_thousand_random_kills_cost_no_item_and_no_use(sized):
+    assert kills.killed(1000, sized=sized) == 1000
 
 
 @pytest.mark.slow

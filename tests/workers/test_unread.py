@@ -1,6 +1,8 @@
 """Items that fail to pickle or unpickle raise an error, after all items before them."""
 
+import multiprocessing
 import os
+import signal
 
 import numpy as np
 import pytest
@@ -140,3 +142,23 @@ def test_loader_that_has_no_memory_for_an_item_goes_on_in_the_next_epoch(monkeyp
         list(loader)
     monkeypatch.undo()
     assert [int(item[0]) for item in loader] == list(range(20))
+
+
+def test_worker_whose_answer_is_not_taken_is_killed_since_others_get_its_slots(monkeypatch):
+    answers = []
+
+    def received(*message):
+        answers.append(receive(*message))
+        if len(answers) == 2:
+            raise MemoryError
+        return answers[-1]
+
+    monkeypatch.setattr(start, "receive", received)
+    before = multiprocessing.active_children()
+    with pyecho.EchoLoader(Rows(), 1, batch_size=2, num_workers=1) as loader:
+        loader._source.prepare()
+        [worker] = [each for each in multiprocessing.active_children() if each not in before]
+        with pytest.raises(MemoryError):
+            list(loader)
+        worker.join(5)
+        assert worker.exitcode == -signal.SIGKILL

@@ -61,6 +61,8 @@ void copy_column(std::span<std::byte* const> slots, std::size_t slot_offset, con
   }
 }
 
+// For fewer bytes, a call of the system costs more than the faults of pages.
+constexpr std::size_t kMuchBytes = std::size_t{64} << 10U;
 constexpr std::size_t kMaxColumnBytes = 16;
 constexpr std::size_t kMostNumberBytes = 16;  // as ItemView::Source::number has
 // By their size; null for sizes that no number has.
@@ -292,8 +294,8 @@ void ItemView::resolve_references(const LeafSpec& leaf, py::object& owner) {
   set_rows(leaf, PyTuple_GET_SIZE(owner.ptr()));
 }
 
-void ItemView::copy_rows(std::size_t first, const SlotLayout& layout, bool streamed,
-                         std::span<std::byte* const> slots) const {
+void ItemView::copy_rows(std::size_t first, const SlotLayout& layout, bool streamed, std::span<std::byte* const> slots,
+                         const HostMemory* memory) const {
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     const SlotLayout::Leaf& leaf = layout.leaves()[i];
     const Source& source = sources_[i];
@@ -303,11 +305,17 @@ void ItemView::copy_rows(std::size_t first, const SlotLayout& layout, bool strea
         const bool alike = source.piece_count == 1;
         const Piece& piece = source.pieces[alike ? 0 : first + k];
         const auto offset = alike ? static_cast<std::ptrdiff_t>(first + k) * source.row_stride_bytes : 0;
+        const auto& before = *reinterpret_cast<const VariableItem*>(slots[k] + leaf.slot_offset);
+        const bool is_new = before.memory_bytes < piece.size_bytes;
         std::byte* const to = SlotMemory::allocate(slots[k], leaf, piece.shape);
         if (to == nullptr) {
           throw std::bad_alloc();
         }
-        if (piece.is_strided) {
+        if (memory != nullptr && !piece.is_strided && piece.size_bytes >= kMuchBytes) {
+          if (!memory->copy_in(to, piece.data + offset, piece.size_bytes, is_new)) {
+            throw std::bad_alloc();
+          }
+        } else if (piece.is_strided) {
           piece.strided.copy(to, piece.data + offset, false);
         } else {
           std::memcpy(to, piece.data + offset, piece.size_bytes);

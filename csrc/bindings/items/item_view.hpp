@@ -14,6 +14,7 @@
 
 #include "bindings/items/strided_row.hpp"
 #include "bindings/items/structure.hpp"
+#include "core/memory/host_memory.hpp"
 #include "core/memory/slot_layout.hpp"
 #include "core/sync/atomic.hpp"
 
@@ -42,7 +43,9 @@ class ItemView {
   // Copies a row into each slot, from `first` on; the same thread must commit the slots. The layout has a leaf for each
   // leaf of the structure, empty for a reference leaf. Goes column by column, which is faster for numbers. `streamed`:
   // see SlotRing::stream_slots. Throws std::bad_alloc for leaves of variable size.
-  void copy_rows(std::size_t first, const SlotLayout& layout, bool streamed, std::span<std::byte* const> slots) const;
+  // `memory`: null, or the shared memory of the slots, which a worker maps little by little.
+  void copy_rows(std::size_t first, const SlotLayout& layout, bool streamed, std::span<std::byte* const> slots,
+                 const HostMemory* memory = nullptr) const;
   // Calls visit(shape) for the rows of a leaf of variable size; once if all have the same.
   template <class Visit>
   void each_shape(std::size_t leaf, const Visit& visit) const {

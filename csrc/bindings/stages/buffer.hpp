@@ -75,9 +75,10 @@ class ExampleStage final : public PyStage<ExampleStage> {
   // Returns at most so many slots (>= 1) and the ticket of the first, which the others follow; None if there is no room,
   // with `wait` only once paused. Raises Closed.
   std::optional<std::pair<Slots, std::uint64_t>> reserve_slots(std::size_t most, bool wait);
-  // Commits slots that workers have filled, in the order of their tickets. `references`: of each slot the leaves that
-  // travel by reference.
-  void commit_slots(const Slots& slots, std::uint64_t ticket, const pybind11::list& references);
+  // Commits slots that workers have filled, in the order of their tickets, up to one whose item operations refuse.
+  // `references`: of each slot the leaves that travel by reference. Returns how many were committed, and why not more.
+  std::pair<std::size_t, std::string> commit_slots(const Slots& slots, std::uint64_t ticket,
+                                                   const pybind11::list& references);
   // Gives the slots back.
   void abort_slots(const Slots& slots, std::uint64_t ticket);
   // Returns the descriptor and size of the memory of all slots, and whether they are streamed.
@@ -146,6 +147,9 @@ class ExampleStage final : public PyStage<ExampleStage> {
   // Raises SpecMismatch if operations cannot transform these rows.
   void check_shapes(const ItemView& view) const;
   void check_shape(std::size_t leaf, std::span<const std::uint64_t> shape) const;
+  // Returns what is wrong with it, "" for nothing.
+  [[nodiscard]] std::string refusal_of_shape(std::size_t leaf, std::span<const std::uint64_t> shape) const;
+  [[nodiscard]] std::string refusal_of_slot(std::uint32_t slot) const;
   [[nodiscard]] pybind11::object new_array(std::size_t leaf, const Shapes& shapes) const;
   [[nodiscard]] pybind11::object ragged_leaf(std::size_t index, const Lease& lease, pybind11::handle owner) const;
   pybind11::object array_leaf(std::size_t index, std::byte* data, std::uint32_t rows, pybind11::handle owner) const;

@@ -69,11 +69,16 @@ std::vector<std::uint64_t> shape_in(const py::dict& shapes, const LeafSpec& leaf
 
 }  // namespace
 
-void ExampleStage::check_shape(std::size_t leaf, std::span<const std::uint64_t> shape) const {
+std::string ExampleStage::refusal_of_shape(std::size_t leaf, std::span<const std::uint64_t> shape) const {
   const LeafSpec& of_leaf = structure_.leaves()[leaf];
   const ops::Program* const program = config_.programs.empty() ? nullptr : config_.programs[leaf].get();
-  if (const std::string refusal = refusal_of(of_leaf.variable, program, shape); !refusal.empty()) {
-    raise(errors().spec_mismatch, of_leaf.path + ": " + refusal);
+  const std::string refusal = refusal_of(of_leaf.variable, program, shape);
+  return refusal.empty() ? refusal : of_leaf.path + ": " + refusal;
+}
+
+void ExampleStage::check_shape(std::size_t leaf, std::span<const std::uint64_t> shape) const {
+  if (const std::string refusal = refusal_of_shape(leaf, shape); !refusal.empty()) {
+    raise(errors().spec_mismatch, refusal);
   }
 }
 

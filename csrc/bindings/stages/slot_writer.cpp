@@ -31,19 +31,19 @@ class SlotWriter {
              std::size_t size_bytes, bool streamed)
       : structure_(spec, node_of),
         to_array_(std::move(to_array)),
-        layout_(formats_of(structure_), 1, false),
-        memory_(HostMemory::mapped(descriptor, size_bytes)),
+        layout_(formats_of(structure_), 1, false, true),
+        memory_(HostMemory::mapped(descriptor, size_bytes, layout_.is_whole())),
         streamed_(streamed) {}
 
   // Returns the leaves that travel by reference, or None if the spec has none. Raises SpecMismatch.
   [[nodiscard]] py::object write(std::uint32_t slot, const py::object& item) {
     const ItemViews::View view = views_.of(item, false, to_array_);
-    if ((slot + std::size_t{1}) * layout_.slot_bytes() > memory_.size_bytes()) {
+    if ((slot + std::size_t{1}) * layout_.slot_distance() > memory_.size_bytes()) {
       throw py::index_error("there is no such slot");
     }
     without_gil(view->size_bytes() >= kGilFreeBytes, [&] {
-      std::byte* const data = memory_.data() + slot * layout_.slot_bytes();
-      view->copy_rows(0, layout_, streamed_, std::span(&data, 1));
+      std::byte* const data = memory_.data() + slot * layout_.slot_distance();
+      view->copy_rows(0, layout_, streamed_, std::span(&data, 1), layout_.is_whole() ? &memory_ : nullptr);
       stream_fence();  // the process that reads the slot learns of it by a message
       return true;
     });
@@ -90,9 +90,14 @@ std::optional<std::pair<ExampleStage::Slots, std::uint64_t>> ExampleStage::reser
   return std::pair(std::move(slots), found[0].ticket);
 }
 
-void ExampleStage::commit_slots(const Slots& slots, std::uint64_t ticket, const py::list& references) {
+std::pair<std::size_t, std::string> ExampleStage::commit_slots(const Slots& slots, std::uint64_t ticket,
+                                                               const py::list& references) {
   std::vector<Reservation> reservations;
+  std::string refusal;
   for (const std::uint32_t slot : slots) {
+    if (refusal = refusal_of_slot(slot); !refusal.empty()) {
+      break;
+    }
     if (has_references_) {
       set_references(slot, references[reservations.size()]);
     }
@@ -102,6 +107,19 @@ void ExampleStage::commit_slots(const Slots& slots, std::uint64_t ticket, const 
     slot_came_ = now;
   }
   core_->commit(reservations);
+  return {reservations.size(), refusal};
+}
+
+// Returns why operations cannot transform what a slot has; "" if they can.
+std::string ExampleStage::refusal_of_slot(std::uint32_t slot) const {
+  std::string refusal;
+  for (std::size_t leaf = 0; leaf < structure_.leaves().size() && refusal.empty(); ++leaf) {
+    if (structure_.leaves()[leaf].variable.axes > 0) {
+      const SlotLayout::Leaf& of_leaf = core_->layout().leaves()[leaf];
+      refusal = refusal_of_shape(leaf, core_->variable_item(slot, of_leaf).shape(of_leaf));
+    }
+  }
+  return refusal;
 }
 
 void ExampleStage::abort_slots(const Slots& slots, std::uint64_t ticket) {

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <new>
 #include <string>
 
@@ -105,48 +107,91 @@ HostMemory::HostMemory(std::size_t size_bytes, const Placement& placement) {
   touch_in_parallel(data(), rounded);
 }
 
-HostMemory HostMemory::shared(std::size_t size_bytes, const Placement& placement) {
+HostMemory HostMemory::shared(std::size_t size_bytes, bool sparse, const Placement& placement) {
   const int descriptor = open_anonymous();
-  if (descriptor < 0 || ftruncate(descriptor, static_cast<off_t>(rounded_bytes(size_bytes))) != 0) {
-    close(descriptor);
+  HostMemory memory = on_file(descriptor, size_bytes);
+  if (ftruncate(descriptor, static_cast<off_t>(memory.size_bytes())) != 0) {
     throw std::bad_alloc();
   }
 #ifdef __linux__
   // Else another process of this user could cut it short, and every later access would be a bus error.
   static_cast<void>(fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL));
 #endif
-  HostMemory memory;
-  try {
-    memory = mapped(descriptor, size_bytes, placement);
-  } catch (...) {
-    close(descriptor);
-    throw;
+  placement.apply(memory.data(), memory.size_bytes());
+  if (!sparse) {
+    memory.map_pages_now(true);
   }
-  memory.data_.get_deleter().descriptor = descriptor;
   return memory;
 }
 
-HostMemory HostMemory::mapped(int descriptor, std::size_t size_bytes, const Placement& placement) {
+HostMemory HostMemory::mapped(int descriptor, std::size_t size_bytes, bool sparse) {
+  HostMemory memory = on_file(dup(descriptor), size_bytes);
+  if (!sparse) {
+    memory.map_pages_now(false);
+  }
+  return memory;
+}
+
+// Maps a file, and owns its descriptor.
+HostMemory HostMemory::on_file(int descriptor, std::size_t size_bytes) {
   const std::size_t rounded = rounded_bytes(size_bytes);
   void* const pages = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (pages == MAP_FAILED) {
+    close(descriptor);
     throw std::bad_alloc();
   }
   HostMemory memory;
-  memory.data_ = {static_cast<std::byte*>(pages), ReleasePages{.size_bytes = rounded}};
-#ifdef MADV_HUGEPAGE
-  madvise(pages, rounded, MADV_HUGEPAGE);  // on failure the pages are small
-#endif
-  placement.apply(memory.data(), rounded);
-#ifdef MADV_POPULATE_WRITE
-  if (madvise(pages, rounded, MADV_POPULATE_WRITE) == 0) {
-    return memory;
-  }
-#endif
-  for (std::size_t page = 0; page < rounded; page += page_bytes()) {  // an older kernel; another process may write
-    static_cast<void>(*static_cast<const volatile std::byte*>(memory.data() + page));
-  }
+  memory.data_ = {static_cast<std::byte*>(pages), {.size_bytes = rounded, .descriptor = descriptor}};
   return memory;
+}
+
+// Pages that another process has made are mapped several at a time if they are only read.
+void HostMemory::map_pages_now([[maybe_unused]] bool are_new) const noexcept {
+#ifdef MADV_HUGEPAGE
+  madvise(data(), size_bytes(), MADV_HUGEPAGE);  // on failure the pages are small
+#endif
+#ifdef MADV_POPULATE_WRITE
+  if (madvise(data(), size_bytes(), are_new ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0) {
+    return;
+  }
+#endif
+  for (std::size_t page = 0; page < size_bytes(); page += page_bytes()) {  // an older kernel; another process may write
+    static_cast<void>(*static_cast<const volatile std::byte*>(data() + page));
+  }
+}
+
+bool HostMemory::copy_in(std::byte* to, const std::byte* from, std::size_t size_bytes,
+                         [[maybe_unused]] bool is_new) const noexcept {
+#ifdef __linux__
+  while (is_new && size_bytes > 0) {
+    const ssize_t count = pwrite(descriptor(), from, size_bytes, to - data());
+    if (count <= 0 && errno != EINTR) {
+      return false;
+    }
+    const auto written = static_cast<std::size_t>(std::max<ssize_t>(count, 0));
+    to += written;
+    from += written;
+    size_bytes -= written;
+  }
+#endif
+#ifdef MADV_POPULATE_READ
+  const std::size_t before = reinterpret_cast<std::uintptr_t>(to) % page_bytes();
+  if (size_bytes > 0) {
+    madvise(to - before, size_bytes + before, MADV_POPULATE_READ);  // on failure they come one by one
+  }
+#endif
+  std::memcpy(to, from, size_bytes);
+  return true;
+}
+
+void HostMemory::drop_pages([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t size_bytes) noexcept {
+#ifdef MADV_REMOVE
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  const std::size_t before = std::min(size_bytes, (page_bytes() - address % page_bytes()) % page_bytes());
+  if (const std::size_t whole = (size_bytes - before) / page_bytes() * page_bytes(); whole > 0) {
+    madvise(data + before, whole, MADV_REMOVE);  // on failure they stay
+  }
+#endif
 }
 
 }  // namespace pyecho

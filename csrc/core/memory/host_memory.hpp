@@ -28,12 +28,19 @@ class HostMemory {
       : data_(data, {.size_bytes = size_bytes, .owner = std::move(owner)}) {}
 
   // Maps memory that other processes can map, too: an anonymous file without a name, which only this user may open, and
-  // which is gone with the last process that has it. Throws std::bad_alloc.
-  [[nodiscard]] static HostMemory shared(std::size_t size_bytes, const Placement& placement = {});
+  // which is gone with the last process that has it. `sparse`: no page is touched before it is used. Throws
+  // std::bad_alloc.
+  [[nodiscard]] static HostMemory shared(std::size_t size_bytes, bool sparse = false, const Placement& placement = {});
   // Maps the shared memory of another HostMemory, whose descriptor and size these are; the caller keeps the descriptor.
   // Throws std::bad_alloc.
-  [[nodiscard]] static HostMemory mapped(int descriptor, std::size_t size_bytes, const Placement& placement = {});
-  // Returns the descriptor of memory that shared() has made, else -1.
+  [[nodiscard]] static HostMemory mapped(int descriptor, std::size_t size_bytes, bool sparse = false);
+  // Copies many bytes to a place in shared memory, for less than the faults of its pages would cost: new ones are
+  // written through the file (which only one process at a time does), others mapped together. Returns false if the
+  // system has no memory.
+  [[nodiscard]] bool copy_in(std::byte* to, const std::byte* from, std::size_t size_bytes, bool is_new) const noexcept;
+  // Gives the pages that lie within a part of shared memory back to the system, whichever processes map them.
+  static void drop_pages(std::byte* data, std::size_t size_bytes) noexcept;
+  // Returns the descriptor of shared memory, else -1.
   [[nodiscard]] int descriptor() const noexcept { return data_ ? data_.get_deleter().descriptor : -1; }
 
   [[nodiscard]] std::byte* data() const noexcept { return data_.get(); }
@@ -44,6 +51,9 @@ class HostMemory {
   [[nodiscard]] static std::size_t rounded_bytes(std::size_t size_bytes) noexcept;
 
  private:
+  [[nodiscard]] static HostMemory on_file(int descriptor, std::size_t size_bytes);
+  void map_pages_now(bool are_new) const noexcept;
+
   std::unique_ptr<std::byte, ReleasePages> data_;
 };
 

@@ -15,7 +15,7 @@ std::size_t align_up(std::size_t bytes, std::size_t alignment) noexcept {
 
 }  // namespace
 
-SlotLayout::SlotLayout(const std::vector<LeafFormat>& leaves, std::uint32_t rows, bool with_info)
+SlotLayout::SlotLayout(const std::vector<LeafFormat>& leaves, std::uint32_t rows, bool with_info, bool whole)
     : rows_(rows), with_info_(with_info) {
   assert(rows >= 1);
   const auto checked = [rows](std::size_t bytes) {
@@ -49,6 +49,14 @@ SlotLayout::SlotLayout(const std::vector<LeafFormat>& leaves, std::uint32_t rows
     }
   }
   slot_bytes_ = std::max(align_up(slot_bytes_, kSlotAlignment), kSlotAlignment);
+  slot_distance_ = slot_bytes_;
+  if (whole && variable_bytes_ > 0) {
+    for (Leaf& leaf : leaves_) {
+      leaf.elements_offset = leaf.variable.axes > 0 ? slot_distance_ : 0;
+      slot_distance_ = checked(plus(slot_distance_, align_up(leaf.variable.max_bytes, kSlotAlignment)));
+    }
+    variable_bytes_ = slot_distance_ - slot_bytes_;
+  }
   if (with_info_) {
     source_index_offset_ = add_region(sizeof(std::int64_t) * rows);
     use_offset_ = add_region(sizeof(std::int32_t) * rows);

@@ -1,6 +1,7 @@
 // Offsets of the leaves of an example, in its slot and in a batch. Pure arithmetic.
 //
-// A slot is a record with all leaves of one example side by side. A batch is one block of memory with a region per
+// A slot is a record with all leaves of one example side by side. The elements of leaves of variable size may follow in
+// it, each with room for the largest item, of which only the pages that an item fills exist. A batch is one block of memory with a region per
 // leaf. Each region is a contiguous array of rows, so every leaf of the batch is an ordinary C-contiguous array. Two
 // more regions may follow: the source index and the use of each row. A row is a copy of the example's leaf, or what
 // operations make of it (core/ops), which may have another size.
@@ -61,14 +62,18 @@ class SlotLayout {
     VariableLeaf variable = {};
     bool ragged = false;
     std::vector<std::byte> pad = {};
+    std::size_t elements_offset = 0;  // in the slot, of a leaf of variable size; 0: they are elsewhere
   };
 
-  // `rows`: examples in a batch. Throws std::length_error if sizes do not fit the address space.
-  SlotLayout(const std::vector<LeafFormat>& leaves, std::uint32_t rows, bool with_info);
+  // `rows`: examples in a batch. `whole`: slots have room for the elements of leaves of variable size. Throws
+  // std::length_error if sizes do not fit the address space.
+  SlotLayout(const std::vector<LeafFormat>& leaves, std::uint32_t rows, bool with_info, bool whole = false);
 
   [[nodiscard]] const std::vector<Leaf>& leaves() const noexcept { return leaves_; }
   [[nodiscard]] std::uint32_t rows() const noexcept { return rows_; }
   [[nodiscard]] bool with_info() const noexcept { return with_info_; }
+  // True if slots have room for the elements of leaves of variable size, and there are such leaves.
+  [[nodiscard]] bool is_whole() const noexcept { return slot_distance_ > slot_bytes_; }
   // True if leaves have a variable size, and if rows have.
   [[nodiscard]] bool has_variable() const noexcept { return variable_bytes_ > 0; }
   [[nodiscard]] bool has_ragged() const noexcept { return ragged_bytes_ > 0; }
@@ -80,8 +85,9 @@ class SlotLayout {
   [[nodiscard]] std::size_t ragged_bytes() const noexcept { return ragged_bytes_; }
   // Payload of one row of a batch, likewise.
   [[nodiscard]] std::size_t row_bytes() const noexcept { return row_bytes_; }
-  // Distance between slots, padding included.
+  // Size of a slot's record, padding included; and the distance between slots, which is larger if they are whole.
   [[nodiscard]] std::size_t slot_bytes() const noexcept { return slot_bytes_; }
+  [[nodiscard]] std::size_t slot_distance() const noexcept { return slot_distance_; }
   // Size of a batch's block; at least 1.
   [[nodiscard]] std::size_t batch_bytes() const noexcept { return batch_bytes_; }
   // Size of the regions of leaves, which come first.
@@ -99,6 +105,7 @@ class SlotLayout {
   std::size_t ragged_bytes_ = 0;
   std::size_t row_bytes_ = 0;
   std::size_t slot_bytes_ = 0;
+  std::size_t slot_distance_ = 0;
   std::size_t batch_bytes_ = 0;
   std::size_t source_index_offset_ = 0;
   std::size_t use_offset_ = 0;

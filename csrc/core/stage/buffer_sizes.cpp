@@ -57,7 +57,7 @@ BufferSizes sizes_of(const EchoConfig& config) {
   const std::uint32_t depth = config.threads == 0 ? 1 : config.prefetch + config.threads;
   const auto waiting = static_cast<std::uint32_t>(Plan::waiting_slots(config.plan.streams, config.plan.capacity));
   BufferSizes sizes{.config = config,
-                    .layout = SlotLayout(config.leaves, config.plan.batch_size, config.with_info),
+                    .layout = SlotLayout(config.leaves, config.plan.batch_size, config.with_info, config.shared_slots),
                     .slots = config.plan.capacity + waiting + ahead + config.spare,
                     .ahead = ahead,
                     .depth = depth,

@@ -156,7 +156,7 @@ std::uint64_t EchoBuffer::copy_items(std::span<const Unspent> items, std::span<s
     std::byte* to = columns[leaf];
     for (std::size_t i = 0; i < items.size() && of_leaf.variable.axes > 0; ++i) {
       const VariableItem& from = variable_of(items[i], of_leaf);
-      std::memcpy(to, from.data, from.size_bytes);
+      std::memcpy(to, from.data(of_leaf), from.size_bytes);
       to += from.size_bytes;
     }
   }

@@ -60,7 +60,7 @@ void RowCopier::copy(Batch& batch, std::uint32_t first, std::uint32_t count) con
       transform(batch, i, first, rows);
     } else {
       copy_leaf(block + leaf.batch_offset + first * leaf.row_bytes, memory_.data() + leaf.slot_offset,
-                layout_.slot_bytes(), rows, leaf.size_bytes, stream_);
+                layout_.slot_distance(), rows, leaf.size_bytes, stream_);
     }
   }
   if (layout_.with_info()) {
@@ -89,7 +89,7 @@ void RowCopier::transform(Batch& batch, std::size_t index, std::uint32_t first, 
     std::span<const std::uint64_t> shape;
     if (leaf.variable.axes > 0) {
       const VariableItem& variable = memory_.item(use.slot, leaf);
-      item = variable.data;
+      item = variable.data(leaf);
       size_bytes = variable.size_bytes;
       shape = variable.shape(leaf);
     } else {
