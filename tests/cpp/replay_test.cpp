@@ -110,6 +110,14 @@ TEST(Replay, an_iteration_of_so_many_uses_ends_with_its_last_batch_whatever_foll
   EXPECT_EQ(plan.resident(), 0U);
 }
 
+// The rows that its batches might have are in a later segment.
+TEST(Replay, a_position_after_a_short_last_batch_is_found) {
+  Plan plan({.capacity = 8, .slots = 16, .factor = 2.5, .iteration_uses = 34, .segment_uses = 35});
+  Replay replay(plan, 11, {.passes = {{.passes = 4, .items = 31}}, .ended = true, .iterations = 1, .batches = 4});
+  EXPECT_TRUE(replay.advance());
+  EXPECT_EQ(replay.uses_drawn(), 34U);
+}
+
 TEST(Replay, the_items_of_a_state_are_those_that_the_plan_holds) {
   Plan plan({.capacity = 4, .slots = 8, .factor = 2});
   Replay replay(plan, 2, {.open_items = 5, .feed_all = true});

@@ -238,24 +238,18 @@ void Plan::next_iteration() noexcept {
 
 PlanPosition Plan::position(std::uint64_t iterations, std::uint64_t rows) const {
   Segment segment;
-  const auto is_passed = [&](std::size_t base) {
-    segment = bases_[base].begin;
-    segment.streams.clear();
-    for (std::uint64_t stream = 0; stream < streams_.size(); ++stream) {
-      const std::vector<Stream::Begun>& begun = shared(streams_[stream]).segments();
-      if (base >= begun.size() || !is_before(begun[base].at, stream, streams_.size(), iterations, rows)) {
-        return false;
-      }
-      segment.streams.push_back(begun[base].at);
-    }
-    return true;
-  };
-  std::size_t base = bases_.size() - 1;
-  while (!is_passed(base)) {
+  std::size_t base = bases_.size();
+  do {
     if (base-- == 0) {
       throw std::logic_error("the consumer is farther back than the plan remembers");
     }
-  }
+    segment = bases_[base].begin;
+    for (const Turn& turn : streams_) {
+      if (const std::vector<Stream::Begun>& begun = shared(turn).segments(); base < begun.size()) {
+        segment.streams.push_back(begun[base].at);
+      }
+    }
+  } while (segment.streams.size() < streams_.size() || !begins_within(segment, iterations, rows));
   if (segment.passes == 0 && segment.parts == 0) {
     segment.streams.clear();
   }

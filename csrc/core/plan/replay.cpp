@@ -47,13 +47,13 @@ void Replay::begin() {
   const std::uint64_t streams = plan_.config().streams;
   require(segment.streams.empty() ? segment.passes + segment.parts + segment.items == 0
                                   : segment.streams.size() == streams);
+  require(begins_within(segment, position_.iterations, rows_taken()));
   const std::uint64_t all = position_.extent.uses != kUnknown ? position_.extent.uses : plan_.config().iteration_uses;
   const std::uint64_t of_iteration = all / streams;
   std::uint64_t row = 0;
   for (std::uint64_t stream = 0; stream < segment.streams.size(); ++stream) {
     const Crossing& at = segment.streams[stream];
-    require(at.uses < kMostCounted && (of_iteration == 0 || at.uses <= of_iteration) &&
-            is_before(at, stream, streams, position_.iterations, rows_taken()));
+    require(at.uses < kMostCounted && (of_iteration == 0 || at.uses <= of_iteration));
     // With an adaptive factor an iteration ends after its pass, else before the next segment begins.
     require(plan_.config().iteration_uses > 0 ||
             (plan_.config().adaptive() ? at.iterations <= segment.passes : at.iterations >= segment.passes));

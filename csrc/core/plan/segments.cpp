@@ -15,6 +15,14 @@ constexpr double kDeviations = 8;        // from the average of items that get o
 
 }  // namespace
 
+bool begins_within(const Segment& segment, std::uint64_t iterations, std::uint64_t rows) noexcept {
+  std::uint64_t stream = 0;
+  return std::ranges::all_of(segment.streams, [&](const Crossing& at) {
+    const std::uint64_t own = share_of(rows, stream++, segment.streams.size());
+    return at.iterations == iterations ? at.uses <= own : at.iterations < iterations;
+  });
+}
+
 Segments::Segments(const PlanConfig& config) noexcept
     : factor_(config.factor), streams_(config.streams), within_(!config.unique_in_batch || config.adaptive()) {
   if (config.unique_in_batch && (config.adaptive() ? config.min_uses > 1 : config.iteration_uses > 0)) {
@@ -110,14 +118,6 @@ Segment Segments::before(const PlanConfig& config, std::uint64_t epoch, const Ex
     segment.taken += segment.items;
     return fits && passes + parts > 0 ? segment : Segment();
   };
-  const auto is_passed = [&](const Segment& segment) {
-    for (std::uint64_t stream = 0; stream < segment.streams.size(); ++stream) {
-      if (!is_before(segment.streams[stream], stream, streams_, iterations, rows)) {
-        return false;
-      }
-    }
-    return true;
-  };
 
   // The uses of the last stream, which has the fewest.
   std::uint64_t passes = iterations;
@@ -140,7 +140,7 @@ Segment Segments::before(const PlanConfig& config, std::uint64_t epoch, const Ex
   passes -= joints == 0 ? passes % together : 0;
   while (passes + parts > 0) {
     if (parts > 0 || ends_with_pass) {
-      if (Segment last = at(passes, parts); is_passed(last)) {
+      if (Segment last = at(passes, parts); begins_within(last, iterations, rows)) {
         return last;
       }
     }

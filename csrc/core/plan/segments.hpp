@@ -90,11 +90,7 @@ class Segments {
   return rows > stream ? (rows - stream - 1) / streams + 1 : 0;
 }
 
-// Returns true if a stream has drawn all uses of earlier segments within so many rows of all streams of an iteration.
-[[nodiscard]] inline bool is_before(const Crossing& crossing, std::uint64_t stream, std::uint64_t streams,
-                                    std::uint64_t iterations, std::uint64_t rows) noexcept {
-  return crossing.iterations == iterations ? crossing.uses <= share_of(rows, stream, streams)
-                                           : crossing.iterations < iterations;
-}
+// Returns true if all streams have drawn their uses of earlier segments within so many rows of an iteration.
+[[nodiscard]] bool begins_within(const Segment& segment, std::uint64_t iterations, std::uint64_t rows) noexcept;
 
 }  // namespace pyecho
