@@ -79,7 +79,7 @@ double now_ns(bool alone) {
 double run(const Shape& shape) {
   const bool alone = shape.producer == 0 && shape.threads == 0;
   pyecho::EchoConfig config;
-  config.leaves.assign(shape.leaves, shape.leaves);
+  config.leaves.assign(shape.leaves, shape.leaf_bytes);
   config.plan.batch_size = shape.batch_size;
   config.plan.capacity = shape.capacity;
   config.plan.factor = shape.factor;

@@ -50,5 +50,47 @@ TEST(AdaptiveBuffer, a_batch_of_repeats_is_ready_before_the_consumer_waits_for_i
   EXPECT_GE(asked, 5);
 }
 
+// Returns the number of batches that are planned.
+std::size_t planned(const EchoBuffer& buffer) {
+  std::size_t batches = 0;
+  for (const auto& [segment, decisions] : buffer.log()) {
+    batches += decisions.size();
+  }
+  return batches;
+}
+
+// A consumer that asked would have the batch made for it, so this one only looks at the log.
+TEST(AdaptiveBuffer, a_batch_of_fresh_items_between_two_of_repeats_does_not_end_that_the_source_lags) {
+  EchoConfig config = config_of(1);
+  config.plan.capacity = config.plan.batch_size;
+  config.plan.factor = 64;
+  config.plan.min_uses = 1;
+  EchoBuffer buffer(config);
+  const auto put_batch = [&] {
+    for (std::uint32_t item = 0; item < config.plan.batch_size; ++item) {
+      Reservation reservation{};
+      ASSERT_EQ(buffer.reserve(reservation, kNever), Outcome::kOk);
+      buffer.commit(reservation);
+    }
+  };
+  const auto await_planned = [&](std::size_t batches) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (planned(buffer) < batches && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return planned(buffer) >= batches;
+  };
+  Lease lease;
+  put_batch();
+  ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk);
+  ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk);  // of repeats: the source lags
+  EXPECT_TRUE(await_planned(3));
+  put_batch();
+  ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk);
+  ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk);
+  EXPECT_EQ(lease.uses()[0].ordinal, 0U) << "a batch of fresh items";
+  EXPECT_TRUE(await_planned(5));
+}
+
 }  // namespace
 }  // namespace pyecho::test

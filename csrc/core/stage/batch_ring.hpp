@@ -17,6 +17,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -35,14 +36,16 @@ class BatchRing {
   };
 
   // `depth`: maximum of items planned and not yet taken.
-  explicit BatchRing(std::uint32_t depth) : places_(depth) {}
+  explicit BatchRing(std::uint32_t depth) : depth_(depth), places_(std::bit_ceil(depth)) {}
   // Returns the bytes that such a ring allocates.
-  [[nodiscard]] static std::size_t size_bytes(std::uint32_t depth) noexcept { return depth * sizeof(Place); }
+  [[nodiscard]] static std::size_t size_bytes(std::uint32_t depth) noexcept {
+    return std::bit_ceil(depth) * sizeof(Place);
+  }
 
   // -- The planner: one thread at a time --
 
   [[nodiscard]] std::uint64_t planned() const noexcept { return planned_.load_relaxed(); }
-  [[nodiscard]] bool full() const noexcept { return planned_.load_relaxed() >= taken_.read() + places_.size(); }
+  [[nodiscard]] bool full() const noexcept { return planned_.load_relaxed() >= taken_.read() + depth_; }
   // Requires that the ring is not full.
   void plan(Item* item) noexcept {
     const std::uint64_t number = planned_.load_relaxed();
@@ -66,6 +69,13 @@ class BatchRing {
   void publish(const Claim& claim) {
     place_of(claim.number).ready.store_release(claim.number + 1);  // [D3] pairs with [D4]
     ready_.advance();
+  }
+
+  // Claims and publishes the item that was planned last, where one thread does everything, and no other waits.
+  void pass() noexcept {
+    const std::uint64_t planned = planned_.load_relaxed();
+    claimed_.store_relaxed(planned);
+    place_of(planned - 1).ready.store_release(planned);
   }
 
   // -- The consumer --
@@ -102,7 +112,7 @@ class BatchRing {
       visit(place_of(number).item);
     }
   }
-  // Drops them. Counts those that nobody has claimed as ready, so that all counts stand at the next number again.
+  // Drops them. Counts those that were not published as ready, so that all counts stand at the next number again.
   void clear() {
     claimed_.store_relaxed(planned_.load_relaxed());
     ready_.advance(planned_.load_relaxed() - ready_.read());
@@ -115,9 +125,10 @@ class BatchRing {
     Atomic<std::uint64_t, Atom> ready;
   };
 
-  [[nodiscard]] Place& place_of(std::uint64_t number) noexcept { return places_[number % places_.size()]; }
+  [[nodiscard]] Place& place_of(std::uint64_t number) noexcept { return places_[number & (places_.size() - 1)]; }
 
-  std::vector<Place> places_;
+  const std::uint64_t depth_;
+  std::vector<Place> places_;  // a power of two
   Sequence<Atom> planned_;
   Sequence<Atom> claimed_;
   Count ready_;

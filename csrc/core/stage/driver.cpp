@@ -198,8 +198,8 @@ bool Driver::help() {
 // Plans the next batch, which take() then copies.
 Outcome Driver::lead() {
   lacking_ = plan();
-  if (Ring::Claim claim; lacking_ == Outcome::kOk && ring_.claim(claim)) {
-    ring_.publish(claim);
+  if (lacking_ == Outcome::kOk) {
+    ring_.pass();
     return Outcome::kOk;
   }
   slots_.announce_released();  // plan() may have copied rows and so released slots
