@@ -244,7 +244,7 @@ PlanPosition Plan::position(std::uint64_t iterations, std::uint64_t rows) const 
       throw std::logic_error("the consumer is farther back than the plan remembers");
     }
     segment = bases_[base].begin;
-    for (const Turn& turn : streams_) {
+    for (const PlannedStream& turn : streams_) {
       if (const std::vector<Stream::Begun>& begun = shared(turn).segments(); base < begun.size()) {
         segment.streams.push_back(begun[base].at);
       }
