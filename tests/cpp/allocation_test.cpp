@@ -209,6 +209,8 @@ TEST(Allocation, max_bytes_covers_everything_that_grows_with_the_configuration) 
   const std::vector<LeafFormat> leaves{1};
   static_cast<void>(worth_streaming(0, 0));  // reads files once, and
   static_cast<void>(machine_bytes());
+  static_cast<void>(machine_cores());
+  static_cast<void>(Placement::for_slots());
   for (EchoConfig config :
        {EchoConfig{.plan = {.capacity = 20'000, .factor = 29.5, .batch_size = 2}, .leaves = leaves},
         EchoConfig{.plan = {.capacity = 4000, .unique_in_batch = true, .batch_size = 3000}, .leaves = leaves},

@@ -49,7 +49,7 @@ class Generator {
   }
 
   Operation operation(const Shape& shape) {
-    Operation op{.kind = static_cast<Kind>(below(10)), .draws = static_cast<std::uint32_t>(below(5))};
+    Operation op{.kind = static_cast<Kind>(below(11)), .draws = static_cast<std::uint32_t>(below(5))};
     op.nearest = below(4) == 0;
     op.element = static_cast<Element>(below(12));
     const bool resamples = op.kind == Kind::kResizedCrop || op.kind == Kind::kResize;
@@ -63,6 +63,14 @@ class Generator {
       }
     }
     switch (op.kind) {
+      case Kind::kWindow:
+        op.axes.resize(1);
+        op.sizes.clear();
+        op.numbers = {below(2) == 0 ? 0.0 : -1.0, -1, 1 + static_cast<double>(below(3))};
+        for (std::uint64_t count = 1 + below(5); count > 0; --count) {
+          op.numbers.push_back(static_cast<double>(below(9)) - 4);
+        }
+        break;
       case Kind::kResizedCrop:
         op.numbers = {0.08, 1, 0.75, 4.0 / 3};
         break;
@@ -109,15 +117,15 @@ TEST(Program, random_operations_on_random_items_stay_within_their_memory) {
     const ArrayType& output = program.output();
     ASSERT_EQ(program.output_shape(type.shape), output.shape);
     const Bytes item(elements_of(type.shape) * type.element_bytes, std::byte{60});
-    const std::unique_ptr<std::byte, FreeAligned> scratch(static_cast<std::byte*>(
-        ::operator new(Transform(program, {}, type.shape).scratch_bytes(), std::align_val_t{64})));
     const auto row_of = [&](std::byte before) {
-      Transform transform(program, {.use = seed}, type.shape);
+      Transform transform(program, {.use = seed, .item = seed, .ordinal = seed % 5}, type.shape);
       Bytes row(elements_of(output.shape) * output.element_bytes, before);
       EXPECT_EQ(transform.row_bytes(), row.size());
       Shape shape(output.shape.size());
       transform.write_shape(reinterpret_cast<std::byte*>(shape.data()));
       EXPECT_EQ(shape, output.shape);
+      const std::unique_ptr<std::byte, FreeAligned> scratch(
+          static_cast<std::byte*>(::operator new(transform.scratch_bytes(), std::align_val_t{64})));
       transform.write(item.data(), row.data(), scratch.get(), seed % 2 == 0);
       return row;
     };
@@ -126,7 +134,7 @@ TEST(Program, random_operations_on_random_items_stay_within_their_memory) {
       seen.insert(operation.kind);
     }
   }
-  EXPECT_EQ(seen.size(), 10U);
+  EXPECT_EQ(seen.size(), 11U);
 }
 
 TEST(Program, items_of_any_extent_are_checked_one_by_one) {
