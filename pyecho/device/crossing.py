@@ -23,24 +23,7 @@ _PLACE = object()
 class Crossing:
     """An item that crosses, or has crossed."""
 
-    __slots__ = (
-        "__weakref__",
-        "arrived",
-        "converts",
-        "copies",
-        "foreign",
-        "guards",
-        "info",
-        "item",
-        "leaves",
-        "made",
-        "memory",
-        "packed",
-        "parts",
-        "places",
-        "stream",
-        "structure",
-    )
+    copies: Any = None  # the stream of the copy, once there may be one
 
     def __init__(self, leaves: list[Any], structure: Any, info: EchoInfo | None = None) -> None:
         self.leaves = leaves
@@ -52,7 +35,6 @@ class Crossing:
         self.packed: Packed | None = None  # until it is taken
         self.memory: Any = None  # on the device
         self.stream: Any = None  # of the memory
-        self.copies: Any = None  # the stream of the copy
         self.arrived: Mark | None = None  # behind what fills the memory
         self.foreign: list[torch.Tensor] = []  # that are on the device already
         self.made: Mark | None = None  # behind what makes these
@@ -85,12 +67,3 @@ class Crossing:
             one = count == 1
             leaves[number] = some[0] if one else torch.nested.nested_tensor_from_jagged(*some)
         return self.structure.unflatten(leaves)
-
-
-class _List:
-    """The structure of a list of leaves."""
-
-    unflatten = list
-
-
-LIST = _List()

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from pyecho._core import ConfigError, EchoError, check_guards, share_item
-from pyecho.device.crossing import LIST, Crossing
+from pyecho.device.crossing import Crossing
 from pyecho.device.leaves import Leaf, conversion_of, leaves_in, new_memory, tensor_of
 from pyecho.device.memory import Spares
 from pyecho.device.pinned import Mark, Packed, PinnedMemory, hosts_of
@@ -103,7 +103,7 @@ class HandOver:
     def bring(self, columns: list[list[torch.Tensor]]) -> list[torch.Tensor]:
         """Return columns, each joined of several, on the device; for a thread in `computing`."""
         with span("upload"):
-            crossing = Crossing([None] * len(columns), LIST)
+            crossing = Crossing(*flatten([None] * len(columns)))
             crossing.places = [(number, 1) for number in range(len(columns))]
             crossing.converts = False
             crossing.packed = Packed(columns, self._pinned)
@@ -177,7 +177,7 @@ class HandOver:
             return crossing.item
         if crossing.guards:
             check_guards(crossing.item, crossing.guards)
-        if crossing.stream is not None and stream != crossing.stream:
+        if self.dtype is not None or (crossing.parts and stream != crossing.stream):
             for tensor in self._tensors_there(leaves_of(crossing.item)):
                 tensor.record_stream(stream)
         return crossing.item
@@ -192,18 +192,21 @@ class HandOver:
             dtype = self.dtype if crossing.converts else None
             tensors, is_free = self.leaves(memory, crossing.parts, stream, dtype)
         item, guards = crossing.item_of(tensors), list[Any]()
-        rest = crossing.foreign or any(count > 1 for _, count in crossing.places)
-        if self.dtype is not None and crossing.converts and rest:
-            item = map_nest(self._converted, item)
-            crossing.stream = stream if crossing.stream is None else crossing.stream
+        arrived = crossing.arrived
+        if self.dtype is not None and crossing.converts:
+            if crossing.foreign or any(count > 1 for _, count in crossing.places):
+                item = map_nest(self._converted, item)
+            if self._keeps:  # other streams may follow
+                crossing.made = crossing.made and self._mark(stream)
+                crossing.arrived = arrived and self._mark(stream)
         if self._shared:
             item, guards = share_item(item)
         crossing.guards = guards
         crossing.item = item
         crossing.packed = crossing.memory = None
         if packed is not None and packed.is_pinned:
-            assert crossing.arrived is not None
-            packed.memory.give_back(packed.block, crossing.arrived)
+            assert arrived is not None
+            packed.memory.give_back(packed.block, arrived)
         if is_free and packed is not None:
             self.give_back(memory, packed.size_bytes, crossing.stream)
 
@@ -258,7 +261,7 @@ class HandOver:
                 self._waiting.popleft()
             else:
                 return
-            if not self._fits(crossing) or self._is_captured():
+            if not self._fits(crossing):
                 return
             self._send(crossing, stream)
 
@@ -280,13 +283,13 @@ class HandOver:
         """Send an item, to memory of the current stream."""
         packed = crossing.packed
         assert packed is not None
-        if crossing.memory is None or crossing.stream != stream:
+        if crossing.memory is None:
             memory = self.allocated(packed.size_bytes, stream)
             crossing.memory, crossing.stream = memory, stream
         if self.limit is not None:
             self._there.add(crossing)
-        if stream != self.stream:
-            wait(self.stream, self._mark(stream).event)
+        if crossing.stream != self.stream:
+            wait(self.stream, self._mark(crossing.stream).event)
         crossing.copies = self.stream
         send = copy if packed.is_pinned else copy_by_torch
         send(crossing.memory, packed.block, packed.size_bytes, self.stream)

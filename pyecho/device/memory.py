@@ -14,7 +14,7 @@ SPARE_BYTES, SMALL_BYTES, SPARE_BYTES_OF_SMALL = 2 << 20, 256 << 10, 16 << 20
 `next()` seldom lets go of the GIL then. Beside a thread of plain Python each time costs 5 ms, after
 which Python switches threads. That is most for small batches, of which there are many a second.
 """
-MOST_SIZES = 8
+MOST_SIZES = 16
 """Sizes of which there is spare memory."""
 
 
@@ -43,7 +43,8 @@ class Spares:
                 self._ahead, self._at_once = False, {}
             if self._ahead:
                 most = SPARE_BYTES_OF_SMALL if size_bytes <= SMALL_BYTES else SPARE_BYTES
-                self._at_once[size_bytes] = max(1, min(2 * count, most // max(1, size_bytes)))
+                most //= len(self._spare) * max(1, size_bytes)
+                self._at_once[size_bytes] = max(1, min(2 * count, most))
         return spare.pop()
 
     def give_back(self, memory: Any, size_bytes: int, stream: torch.cuda.Stream) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from pyecho import _core, cuda
 from pyecho._core import CudaError
-from pyecho.device.leaves import Leaf, aligned, leaf_of, leaves_in, size_of
+from pyecho.device.leaves import ALIGNMENT, Leaf, aligned, leaf_of, leaves_in, size_of
 from pyecho.device.place import on_stream
 from pyecho.device.runtime import passed, record
 from pyecho.device.tensors import WORDS, TorchAdapter, host_tensor, is_jagged
@@ -25,21 +25,22 @@ SMALLEST_BYTES = 4096
 class Mark:
     """A point in the work on a stream. Its event serves another one once nothing refers to it."""
 
-    __slots__ = ("_free", "_stream", "event")
+    event: Any = None  # Ctrl-C may come at any time
 
     def __init__(self, stream: Any, free: deque[Any]) -> None:
+        self._free = free
+        self._stream = stream
         try:
             self.event = free.pop()
         except IndexError:
             # Waiting for an event that is not blocking takes a processor.
             self.event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-        self._free = free
-        self._stream = stream
         record(self.event, stream)
 
     def __del__(self) -> None:
         """Give the event back."""
-        self._free.append(self.event)
+        if self.event is not None:
+            self._free.append(self.event)
 
     def passed(self) -> bool:
         """Return True once this point is reached."""
@@ -53,6 +54,8 @@ class PinnedMemory:
     memory instead; None: pageable memory, with a warning, where no more can be pinned.
     """
 
+    _back: Any = ()
+
     def __init__(self, device: torch.device, stream: Any, most: int, pin: bool | None) -> None:
         self._device = device
         self._stream = stream
@@ -65,7 +68,7 @@ class PinnedMemory:
         size_bytes = 1 << (max(SMALLEST_BYTES, size_bytes) - 1).bit_length()  # as PyTorch does
         block: torch.Tensor | None
         for mark, block in self._taken():
-            if block.nbytes == size_bytes:
+            if size_bytes <= block.nbytes <= 4 * size_bytes:
                 if mark.passed():
                     return block, True
                 self._back.appendleft((mark, block))
@@ -147,7 +150,7 @@ class Packed:
             self.sent_bytes += leaf.size_bytes
             end += aligned(leaf.size_bytes)
         self.leaves = leaves
-        self.size_bytes = size_of(leaves)
+        self.size_bytes = _rounded(size_of(leaves))
         self.memory = memory
         self.block, self.is_pinned = memory.take(self.size_bytes)
         _core.pack(self.block.data_ptr(), copies)
@@ -160,6 +163,12 @@ class Packed:
     def on_host(self) -> list[torch.Tensor]:
         """Return the tensors again, in memory of their own."""
         return [leaf.clone() for leaf in leaves_in(self.block, self.leaves)]
+
+
+def _rounded(size_bytes: int) -> int:
+    """Return a size with few others near it, so that ragged batches find memory of others."""
+    step = max(ALIGNMENT, 1 << max(0, size_bytes.bit_length() - 4))
+    return -(-size_bytes // step) * step
 
 
 def _leaf_for(column: Sequence[torch.Tensor], begin: int) -> Leaf:

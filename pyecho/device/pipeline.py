@@ -86,7 +86,7 @@ def device_pipeline(
     add_augmentation(pipeline, crossings.pack, **crossings.states(), **deliver)
     brings = there.echo or not (config.linked or by_item or echo.blocks)
     if augment is not None or brings:
-        make = crossings.made_by(augment, brings=brings) if augment else crossings.pack_use
+        make = crossings.made_by(augment, brings=brings) if augment else crossings.pack
         pipeline.add_link(
             "upload",
             make,
@@ -112,7 +112,7 @@ class _Crossings:
         """Return how a link's state has them."""
         return {"to_state": self._to_state, "of_state": self._of_state}
 
-    def pack(self, emission: Any) -> Crossing:
+    def pack(self, emission: Any, *_: int) -> Crossing:
         """Return a batch that is ready to cross."""
         if isinstance(emission, Crossing):
             return emission
@@ -120,10 +120,6 @@ class _Crossings:
         if info is not None:  # often a view of the batch's host memory, which goes back now
             info = EchoInfo(*(column.copy() for column in info))
         return self._handover.pack(batch, info)
-
-    def pack_use(self, emission: Any, epoch: int, number: int) -> Crossing:
-        """Return what `pack` does, for a link."""
-        return self.pack(emission)
 
     def made_by(
         self, augment: Callable[[Any, int, int], Any], *, brings: bool
