@@ -1,6 +1,6 @@
-"""Loaders on devices: pinned memory, uploads, and echoing on the device.
+"""Loaders on devices: pinned memory, what crosses, and echoing on the device.
 
-To be read in this order: `place` (the options), `pipeline` (the ways there), `blocks` (native
-copies of whole batches), `upload` (copies by a thread; with `leaves`, `tensors`), `pool` (echoing
-there; with `tables`, `indices`), `runtime` (CUDA's functions).
+To be read in this order: `place` (the options), `pipeline` (the ways there), `handover` (how items
+cross; with `crossing`, `pinned`, `memory`, `leaves`, `tensors`), `blocks` (batches that native
+threads send), `pool` (echoing there; with `tables`), `runtime` (CUDA's functions).
 """

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,13 @@ from pyecho import cuda
 from pyecho._core import ConfigError, CudaError
 from pyecho.config import Config
 from pyecho.device.blocks import Blocks
+from pyecho.device.crossing import Crossing
+from pyecho.device.handover import HandOver
 from pyecho.device.leaves import functions
 from pyecho.device.place import Device, present_device
-from pyecho.device.pool import MOST_CHUNKS, DeviceEcho
+from pyecho.device.pool import DeviceEcho
 from pyecho.device.runtime import runtime
 from pyecho.device.tables import WORD_BYTES
-from pyecho.device.upload import Uploaded, Uploader
 from pyecho.fitted import Fitted
 from pyecho.items.nest import flatten, leaves_of
 from pyecho.items.spec import Adapter, EchoInfo, Field
@@ -28,7 +29,9 @@ from pyecho.run.augment import random_bits
 from pyecho.run.host import HostEcho, add_augmentation, example_echo, item_echo, items_ahead
 from pyecho.run.pipeline import Pipeline
 from pyecho.source import Source
-from pyecho.warn import warn
+
+AHEAD = 3
+"""Batches beyond `prefetch` that a consumer takes before it waits for its stream."""
 
 
 def device_pipeline(
@@ -44,91 +47,132 @@ def device_pipeline(
     Raises also what is missing for that: `CudaError`, or `ConfigError`. The driver is loaded here.
     """
     device, config = present_device(there.device), fitted.config
+    by_item = config.batch_size is None
     if there.max_bytes is not None:  # what is read or made ahead is there, too
-        few = config.batch_size is None and not config.linked
+        few = by_item and not config.linked
         fitted = fitted._replace(most_ahead=1, wiring=replace(fitted.wiring, reads_few=few))
     augment = None
     if there.augment is not None:
         augment = device_augmentation(there.augment, config, device)
-    uploader = Uploader(device, dtype=there.dtype, augment=augment)
+    keeps = by_item and not config.linked
+    handover = HandOver(
+        device,
+        ahead=config.prefetch + AHEAD,
+        dtype=there.dtype,
+        limit=there.max_bytes,
+        pin=config.pin_memory,
+        keeps=keeps,
+        shared=keeps and not config.copy,
+    )
     made = (source, fitted, first, adapter)
-    has_link = True  # whose thread finishes batches before the consumer has them
-    bring: Callable[[Any], Any] | None = None  # to the device, if batches are elsewhere
+    crossings = _Crossings(handover, with_info=config.with_info)
+    deliver = {} if augment else {"fetch": crossings.deliver}
     echo: Any
     if there.echo:
-        # The pool is what there is memory for, and it is no consumer's GIL that a link lets go of.
-        blocks_for = partial(Blocks, limit=there.max_bytes, spares=False)
-        echo = _device_echo(source, fitted, first, adapter, uploader, blocks_for)
-    elif config.batch_size is not None:
-        blocks_for = None
-        if not config.linked:
-            dtype = None if augment else there.dtype
-            blocks_for = partial(Blocks, dtype=dtype, limit=there.max_bytes)
-        echo = _pinned(partial(example_echo, *made), config, uploader, blocks_for)
-        if echo.blocks is None:
-            bring = uploader.upload_augmented
-        else:
-            has_link = augment is not None
+        echo = _device_echo(source, fitted, first, adapter, handover)
+    elif not by_item:
+        echo = _sent(partial(example_echo, *made), config, handover)
     elif config.linked:
-        echo = item_echo(*made, prepare=uploader.expect)
-        bring = uploader.upload_augmented
+        echo = item_echo(*made, prepare=handover.expect)
     else:
-        # Every item is uploaded once, by the feeder. What augment makes of a use there is another
-        # batch: then another thread augments uses.
-        has_link = augment is not None
-        fetch = attrgetter("item") if has_link else uploader.deliver
-        to_host = uploader.to_host
-        echo = item_echo(*made, prepare=uploader.upload_item, fetch=fetch, to_host=to_host)
-    pipeline = Pipeline(echo, fitted, adapter, sent_bytes=partial(_sent_bytes, uploader, echo))
-    add_augmentation(pipeline)
-    if has_link:
-        _add_upload(pipeline, uploader, bring)
-    _check_memory(pipeline, first, adapter, uploader, there)
+        # Every item is sent once. What augment makes of a use there is another batch.
+        echo = item_echo(
+            *made,
+            prepare=handover.pack,
+            fetch=handover.take if augment else handover.deliver,
+            to_host=handover.to_host,
+        )
+    pipeline = Pipeline(echo, fitted, adapter, sent_bytes=partial(_sent_bytes, handover, echo))
+    add_augmentation(pipeline, crossings.pack, **crossings.states(), **deliver)
+    brings = there.echo or not (config.linked or by_item or echo.blocks)
+    if augment is not None or brings:
+        make = crossings.made_by(augment, brings=brings) if augment else crossings.pack
+        pipeline.add_link(
+            "upload",
+            make,
+            fetch=crossings.deliver,
+            within=handover.computing if augment or there.echo else nullcontext,
+            **crossings.states(),
+        )
+    _check_memory(pipeline, first, adapter, handover)
     return pipeline
 
 
 # ---------------------------------------------------------------- nodes
 
 
-def _pinned(
-    make: Callable[..., HostEcho],
-    config: Config,
-    uploader: Uploader,
-    blocks_for: Callable[..., Blocks] | None,
-) -> HostEcho:
-    """Return example echoing with batches in pinned memory, if that can be had.
+class _Crossings:
+    """What links make of batches, with their info, and what the consumer gets of it."""
 
-    From there native threads send them to the device, if there are `blocks_for` that, a runtime,
-    and the functions of PyTorch's.
+    def __init__(self, handover: HandOver, *, with_info: bool) -> None:
+        self._handover = handover
+        self._with_info = with_info
+
+    def states(self) -> dict[str, Any]:
+        """Return how a link's state has them."""
+        return {"to_state": self._to_state, "of_state": self._of_state}
+
+    def pack(self, emission: Any, *_: int) -> Crossing:
+        """Return a batch that is ready to cross."""
+        if isinstance(emission, Crossing):
+            return emission
+        batch, info = emission if self._with_info else (emission, None)
+        if info is not None:  # often a view of the batch's host memory, which goes back now
+            info = EchoInfo(*(column.copy() for column in info))
+        return self._handover.pack(batch, info)
+
+    def made_by(
+        self, augment: Callable[[Any, int, int], Any], *, brings: bool
+    ) -> Callable[..., Crossing]:
+        """Return what brings a batch to the device, if need be, and augments it, for a link."""
+
+        def made(emission: Any, epoch: int, number: int) -> Crossing:
+            emission = self.pack(emission) if brings else emission
+            batch, info = (
+                emission if type(emission) is tuple and self._with_info else (emission, None)
+            )
+            if isinstance(batch, Crossing):
+                batch, info = self._handover.take(batch), batch.info
+            with self._handover.computing():
+                batch = augment(batch, epoch, number)
+            return self._handover.finished(batch, info)
+
+        return made
+
+    def deliver(self, crossing: Crossing, number: int, use: int) -> Any:
+        """Return what the consumer gets."""
+        batch = self._handover.deliver(crossing)
+        return (batch, crossing.info) if self._with_info else batch
+
+    def _to_state(self, crossing: Crossing) -> list[Any]:
+        return [self._handover.to_host(crossing), *(crossing.info or ())]
+
+    def _of_state(self, batch: Any, *info: Any) -> Crossing:
+        return self._handover.pack(batch, EchoInfo(*info) if info else None)
+
+
+def _sent(make: Callable[..., HostEcho], config: Config, handover: HandOver) -> HostEcho:
+    """Return example echoing whose native threads send batches to the device, if they can.
+
+    They need the functions of CUDA's runtime and of PyTorch's, and pinned memory.
     """
-    if config.pin_memory is False:
-        return make()
-    try:
-        found = None if functions() is None else runtime()
-        if blocks_for is not None and found is not None:
-            return make(blocks_for=partial(blocks_for, uploader.device, found))
-        return make(pinned=True)
-    except CudaError as error:
-        if config.pin_memory or cuda.why_not():
-            raise
-        warn(
-            f"batches are in pageable memory, which makes copies to the device slower: {error}",
-            RuntimeWarning,
-        )
-        return make()
+    found = None if functions() is None else runtime()
+    if found is not None and config.pin_memory is not False and not config.linked:
+        dtype = handover.dtype
+        try:
+            return make(blocks_for=partial(Blocks, handover, found, dtype))
+        except CudaError:
+            if config.pin_memory or cuda.why_not():
+                raise
+    return make()
 
 
-def _sent_bytes(uploader: Uploader, echo: Any) -> int:
-    return uploader.h2d_bytes + (echo.blocks.uploads.sent_bytes if echo.blocks else 0)
+def _sent_bytes(handover: HandOver, echo: Any) -> int:
+    return handover.sent_bytes + (echo.blocks.uploads.sent_bytes if echo.blocks else 0)
 
 
 def _device_echo(
-    source: Source,
-    fitted: Fitted,
-    first: Any,
-    adapter: Adapter,
-    uploader: Uploader,
-    blocks_for: Callable[..., Blocks],
+    source: Source, fitted: Fitted, first: Any, adapter: Adapter, handover: HandOver
 ) -> DeviceEcho:
     """Return the pool on the device: examples cross the link once, in chunks."""
     config = fitted.config
@@ -147,15 +191,15 @@ def _device_echo(
         unique_in_batch=False,
         drop_last=False,
         pad_last=False,
+        pin_memory=False,
         with_info=False,
         steps_per_epoch=None,
         shards=None,
     )
     staging_fitted = fitted._replace(config=staged, capacity=1)
-    make = partial(example_echo, source, staging_fitted, first, adapter)
-    with uploader.computing():  # else the first chunks would wait for the consumer's stream
-        staging = _pinned(make, config, uploader, blocks_for)
-    return DeviceEcho(staging, fitted._replace(slots_ahead=1), adapter, uploader, chunk=chunk)
+    held = -(-config.batch_size // chunk)  # chunks, until a batch crosses with them
+    staging = example_echo(source, staging_fitted, first, adapter, held=held)
+    return DeviceEcho(staging, fitted._replace(slots_ahead=1), adapter, handover, chunk=chunk)
 
 
 def _check_leaf(adapter: Adapter, path: str, leaf: Any) -> None:
@@ -164,32 +208,6 @@ def _check_leaf(adapter: Adapter, path: str, leaf: Any) -> None:
         adapter.as_array(leaf)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-
-
-def _add_upload(pipeline: Pipeline, uploader: Uploader, bring: Callable[[Any], Any] | None) -> None:
-    """Have a thread bring the batch of every use to the device, and finish it there."""
-    with_info = pipeline.fitted.config.with_info
-    has_info = with_info or isinstance(pipeline.echo, DeviceEcho)
-
-    def make(emission: Any, epoch: int, number: int) -> Uploaded:
-        batch, info = emission if has_info else (emission, None)
-        if info is not None:  # often a view of the batch's host memory, which goes back now
-            info = EchoInfo(*(column.copy() for column in info))
-        batch = batch if bring is None else bring(batch)
-        return uploader.finish(batch, epoch, number, info)
-
-    def fetch(made: Uploaded, number: int, use: int) -> Any:
-        batch = uploader.deliver(made)
-        return (batch, made.info) if with_info else batch
-
-    pipeline.add_link(
-        "upload",
-        make,
-        fetch=fetch,
-        within=uploader.computing,
-        to_state=lambda made: [uploader.to_host(made), *(made.info or ())],
-        of_state=uploader.upload_again,
-    )
 
 
 def device_augmentation(
@@ -219,11 +237,9 @@ def device_augmentation(
 # ---------------------------------------------------------------- memory
 
 
-def _check_memory(
-    pipeline: Pipeline, first: Any, adapter: Adapter, uploader: Uploader, there: Device
-) -> None:
+def _check_memory(pipeline: Pipeline, first: Any, adapter: Adapter, handover: HandOver) -> None:
     """Raise `ConfigError` if more would be kept on the device than `Device.max_bytes`."""
-    limit, dtype = there.max_bytes, there.dtype
+    limit, dtype = handover.limit, handover.dtype
     config = pipeline.fitted.config
     echo: Any = pipeline.echo
     if limit is None:
@@ -232,31 +248,32 @@ def _check_memory(
         kept = config.prefetch
         if not config.linked:
             kept = pipeline.fitted.capacity + items_ahead(pipeline.fitted, first)
-        fields = [_field_of(leaf, adapter, uploader) for leaf in leaves_of(first)]
+        fields = [_field_of(leaf, adapter, handover) for leaf in leaves_of(first)]
         needed = kept * _bytes_of(fields, dtype)
         what = f"{kept} items"
     else:
-        fields = leaves_of(echo.spec if isinstance(echo, DeviceEcho) else echo.row_spec)
+        is_pool = isinstance(echo, DeviceEcho)
+        fields = leaves_of(echo.spec if is_pool else echo.row_spec)
         batches = config.prefetch if pipeline.links else 0
         needed = batches * config.batch_size * _bytes_of(fields, dtype)
         if echo.blocks is not None:
             needed += echo.blocks.size_bytes
-            batches += 0 if isinstance(echo, DeviceEcho) else echo.blocks.count
+            batches += echo.blocks.count
         what = f"{batches} batches"
-        if isinstance(echo, DeviceEcho):
+        if is_pool:
             slots, row_bytes = echo.plan.slots, _bytes_of(fields, None)
             needed += slots * (row_bytes + -row_bytes % WORD_BYTES)
-            needed += MOST_CHUNKS * echo.chunk * row_bytes
+            needed += 2 * config.batch_size * row_bytes  # examples on their way, and a batch's
             what = f"a pool of {slots} examples, its chunks, and {what},"
     if needed > limit:
         raise ConfigError(
-            f"{what} need {needed} bytes on {uploader.device}, but Device(max_bytes=) is {limit}; "
+            f"{what} need {needed} bytes on {handover.device}, but Device(max_bytes=) is {limit}; "
             "lower shuffle_buffer, batch_size or prefetch, or raise it"
         )
 
 
-def _field_of(leaf: Any, adapter: Adapter, uploader: Uploader) -> Field:
-    if uploader.is_there(leaf):
+def _field_of(leaf: Any, adapter: Adapter, handover: HandOver) -> Field:
+    if handover.is_there(leaf):
         leaf = torch.empty(leaf.shape, dtype=leaf.dtype, device="cpu")
     return adapter.field_of(leaf)
 

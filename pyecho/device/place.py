@@ -199,6 +199,12 @@ def stream_lent_to(owner: object, device: torch.device) -> Any:
     return stream
 
 
+def is_captured(device: torch.device) -> bool:
+    """Return True if the current stream of a device is captured."""
+    with torch.cuda.device(device):
+        return torch.cuda.is_current_stream_capturing()
+
+
 @contextmanager
 def on_stream(device: torch.device, stream: Any) -> Iterator[None]:
     """Have the calling thread allocate and compute on a stream."""

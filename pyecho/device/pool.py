@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ from pyecho._core import (
     SlotPlan,
     checksum_of_column,
 )
-from pyecho.device.indices import Indices
+from pyecho.device.crossing import Crossing
+from pyecho.device.handover import HandOver
+from pyecho.device.leaves import leaves_in, size_of
+from pyecho.device.pinned import hosts_of
 from pyecho.device.tables import Tables
-from pyecho.device.upload import Uploader
 from pyecho.fitted import Fitted
 from pyecho.items.nest import flatten
 from pyecho.items.spec import Adapter, EchoInfo
@@ -27,18 +30,15 @@ from pyecho.run.trace import span
 from pyecho.state.items import refill
 from pyecho.state.position import LAST_END, Position, Snapshot, Unspent, with_ends
 
-MOST_CHUNKS = 4
-"""Chunks that wait on the device to be stored together."""
-
 
 class DeviceEcho:
     """Makes batches on a device, of chunks of examples that a native stage collects on the host.
 
-    All of it happens in the order of pyecho's stream: chunks of fresh examples are copied from
-    pinned memory, scattered into the slots that the plan gives them, and batches are gathered from
-    slots. A slot that is stored to again after its last use needs no other protection.
+    All of it happens in the order of pyecho's stream: chunks of fresh examples cross in one copy
+    with the numbers of slots, are scattered into the slots that the plan gives them, and batches
+    are gathered from slots. A slot that is stored to again after its last use needs no protection.
 
-    A link's thread calls `take`, in the uploader's `computing`; see `pyecho.run.pipeline.Echo`.
+    A link's thread calls `take`, in `HandOver.computing`; see `pyecho.run.pipeline.Echo`.
     """
 
     def __init__(
@@ -46,29 +46,30 @@ class DeviceEcho:
         staging: HostEcho,  # its batches are chunks of consecutive examples, on the host
         fitted: Fitted,  # of the pool
         adapter: Adapter,
-        uploader: Uploader,  # brings chunks to the device
+        handover: HandOver,
         *,
         chunk: int,  # most examples of a chunk
     ) -> None:
         self.lists = staging.lists
         self.stage = staging.stage
-        self.blocks = staging.blocks
+        self.blocks = None
         self.plan = SlotPlan(fitted)
         config = fitted.config
         self.spec = staging.spec
         self._staging = staging
         self._adapter = adapter
-        self._uploader = uploader
+        self._handover = handover
         self._fields, self._structure = flatten(self.spec)
         self._to_tensor: Any = adapter.decoder(self._fields)
         # With an adaptive factor, chunks that have arrived are taken before each batch.
         self._polled_rows = chunk if config.adaptive is not None else 0
-        self.chunk = chunk
         # A column is one leaf of several examples: a tensor, or a list if it travels by reference.
         self._chunks: list[tuple[Any, list[Any]]] = []  # slots and columns, not stored yet
         self._tables: Tables | None = None  # of the examples in slots, once there was a chunk
-        self._most_rows = max(chunk, config.batch_size or 0)
-        self._indices = Indices(uploader, (MOST_CHUNKS + 1) * self._most_rows)
+        self._references: list[list[Any]] = [
+            [None] * self.plan.slots for field in self._fields if field.by_reference
+        ]
+        self.most_rows = max(chunk, config.batch_size or 0)
         self._failure: BaseException | None = None
         self._ended = False  # the input
         self._iterations = self._delivered = self._dropped = 0  # the last two of one iteration
@@ -135,8 +136,8 @@ class DeviceEcho:
         counts = {"emitted": emitted, "fresh": fresh, "resident": self.plan.resident}
         return {**self.stage._stats(), **counts}
 
-    def take(self) -> tuple[Any, EchoInfo]:
-        """Return the next batch and its info; raise `StopIteration` at the end of an epoch.
+    def take(self) -> Crossing:
+        """Return the next batch; raise `StopIteration` at the end of an epoch.
 
         An error of the source is raised after every use of the items before it, unless the device
         fails meanwhile.
@@ -189,10 +190,8 @@ class DeviceEcho:
             return False
         if chunk is None:
             return False
-        with span("upload"), torch.inference_mode(False), torch.no_grad():  # the pool outlives both
-            leaves = self._structure.match(chunk)
-            columns = list(map(self._uploader.copy, leaves))
-            self._add(self.plan.offer(len(leaves[0])), columns)
+        columns = self._structure.match(chunk)
+        self._add(self.plan.offer(len(columns[0])), columns)
         return True
 
     def _end(self) -> None:
@@ -203,39 +202,52 @@ class DeviceEcho:
 
     def _add(self, slots: Any, columns: list[Any]) -> None:
         """Have columns stored in these slots, at the latest with the next batch."""
-        if self._tables is None:
-            self._tables = Tables(self.plan.slots, columns, self._most_rows)
-        self._chunks.append((slots, columns))
-        if len(self._chunks) >= MOST_CHUNKS:  # else a pool that fills is there twice
+        if sum(len(slots) for slots, _ in self._chunks) + len(slots) > self.most_rows:
             self._store(np.empty(0, np.int64))
+        self._chunks.append((slots, columns))
 
     def _store(self, more: Any) -> Any:
-        """Store the columns that came since the last batch; return `more` slots on the device."""
-        # One copy takes all slots there.
-        index = self._indices.send(np.concatenate([*(slots for slots, _ in self._chunks), more]))
-        begin = 0
-        for slots, columns in self._chunks:
-            assert self._tables is not None
-            self._tables.store(slots, index.narrow(0, begin, len(slots)), columns)
-            begin += len(slots)
-        self._chunks.clear()
-        return index.narrow(0, begin, len(more))  # a slice would call the driver
+        """Store what came since the last batch, by one copy; return `more` slots on the device."""
+        slots = np.concatenate([*(slots for slots, _ in self._chunks), more])
+        stored = len(slots) - len(more)
+        columns = list(zip(*(columns for _, columns in self._chunks), strict=True))
+        chunks, self._chunks = self._chunks, []
+        lists, hosts = iter(self._references), []
+        for field, column in zip(self._fields, columns, strict=False):
+            if not field.by_reference:
+                hosts.append([host for part in column for host in hosts_of(part)])
+                continue
+            rows = next(lists)
+            for slot, row in zip(slots, chain.from_iterable(column), strict=False):
+                rows[slot] = row
+        with torch.inference_mode(False), torch.no_grad():
+            *tensors, index = self._handover.bring([*hosts, [torch.from_numpy(slots)]])
+            if chunks:
+                if self._tables is None:
+                    self._tables = Tables(self.plan.slots, tensors, self.most_rows)
+                self._tables.store(index.narrow(0, 0, stored), tensors)
+        return index.narrow(0, stored, len(more))  # a slice would call the driver
 
-    def _rows_at(self, slots: Any) -> list[Any]:
-        """Return the columns of the examples in these slots, at most `_most_rows`."""
-        index = self._store(slots)
-        return [] if self._tables is None else self._tables.rows(slots, index)
-
-    def _batch(self) -> tuple[Any, EchoInfo] | None:
+    def _batch(self) -> Crossing | None:
         slots, source_index, use = self.plan.take()
         if len(slots) == 0:
             return None
+        index = self._store(slots)
+        tables: Any = self._tables
+        leaves = tables.layout(len(slots))
+        self._handover.lent_bytes = size_of(tables.layout(self.most_rows))
+        lists = iter(self._references)
+        columns = [
+            list(map(next(lists).__getitem__, slots)) if field.by_reference else None
+            for field in self._fields
+        ]
+        info = EchoInfo(source_index, use)
+        crossing = self._handover.lend(leaves, columns, self._structure, info)
         with torch.inference_mode(False), torch.no_grad():
-            columns = self._rows_at(slots)
-        batch = self._structure.unflatten(columns)
+            tables.read(index, crossing.memory, leaves)
         emitted, fresh = self._counts
         self._counts = emitted + len(use), fresh + int(np.count_nonzero(use == 0))
-        return batch, EchoInfo(source_index, use)
+        return self._handover.lent(crossing)
 
     # ------------------------------------------------------------ states
 
@@ -267,7 +279,7 @@ class DeviceEcho:
             state["passes"].append([1, state["open_items"]])
             state["open_items"], state["ended"] = 0, end == [LAST_END]
         numbers = np.concatenate([numbers, np.arange(fed, fed + count)])
-        with self._uploader.computing(), torch.inference_mode(False), torch.no_grad():
+        with self._handover.computing(), torch.inference_mode(False), torch.no_grad():
             columns = self._columns(slots, staged["columns"])
         sums = [
             checksum_of_column(column, numbers, leaf)
@@ -279,7 +291,7 @@ class DeviceEcho:
 
     def _columns(self, slots: Any, staged: list[Any]) -> list[Any]:
         """Return the columns of the examples in these slots, followed by the staged ones."""
-        parts = [list(map(_on_host, self._rows_at(some))) for some in self._split(slots)]
+        parts = [self._rows_at(some) for some in self._split(slots)]
         return [
             [row for part in column for row in part]
             if isinstance(column[0], list)
@@ -287,16 +299,31 @@ class DeviceEcho:
             for column in zip(*parts, staged, strict=True)
         ]
 
-    def _split(self, slots: Any) -> list[Any]:
-        """Return parts of an array that tables can store or read."""
+    def _rows_at(self, slots: Any) -> list[Any]:
+        """Return columns of at most `most_rows` examples: lists, and bytes."""
+        index = self._store(slots)
+        lists, tensors = iter(self._references), iter(list[Any]())
+        if self._tables is not None:
+            leaves = self._tables.layout(len(slots))
+            block = index.new_empty(size_of(leaves), dtype=torch.uint8)
+            self._tables.read(index, block, leaves)
+            tensors = iter(leaves_in(block.cpu(), leaves))
         return [
-            slots[begin : begin + self._most_rows]
-            for begin in range(0, len(slots), self._most_rows)
+            list(map(next(lists).__getitem__, slots))
+            if field.by_reference
+            else _bytes_of(next(tensors))
+            for field in self._fields
+        ]
+
+    def _split(self, slots: Any) -> list[Any]:
+        """Return parts that tables can store or read."""
+        return [
+            slots[begin : begin + self.most_rows] for begin in range(0, len(slots), self.most_rows)
         ]
 
     def _refill(self, item: Any, batched: bool, rows: Any, slots: Any) -> None:
         leaves = self._structure.match(item)
-        with self._uploader.computing(), torch.inference_mode(False), torch.no_grad():
+        with self._handover.computing(), torch.inference_mode(False), torch.no_grad():
             for some, into in zip(self._split(rows), self._split(slots), strict=True):
                 columns = [
                     self._column(number, leaf if batched else [leaf], some)
@@ -312,14 +339,12 @@ class DeviceEcho:
             leaf = leaf[0][None] if isinstance(leaf[0], torch.Tensor | np.ndarray) else leaf
         array = self._adapter.as_array(leaf)
         array = np.asarray(leaf, field.dtype) if array is None else array
-        return self._uploader.copy(self._to_tensor(array[rows], number))
+        return self._to_tensor(array[rows], number)
 
 
-def _on_host(column: Any) -> Any:
-    """Return rows on the device as an array of the bytes of each; other columns as they are."""
-    if not isinstance(column, torch.Tensor):
-        return column
+def _bytes_of(column: torch.Tensor) -> Any:
+    """Return rows in host memory as an array of the bytes of each."""
     shape = (len(column), column.shape[1:].numel() * column.element_size())
     if column.numel() == 0:
         return np.empty(shape, np.uint8)
-    return column.cpu().contiguous().reshape(-1).view(torch.uint8).reshape(shape).numpy()
+    return column.contiguous().reshape(-1).view(torch.uint8).reshape(shape).numpy()

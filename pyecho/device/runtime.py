@@ -1,7 +1,7 @@
 """The runtime of CUDA that PyTorch has loaded: no link against it, and no header.
 
-`wait`, `record` and `copy` keep the GIL; PyTorch's own methods let go of it. PyTorch's are called
-where the runtime was not found, and after an error, since they say what it was.
+`wait`, `record`, `passed` and `copy` keep the GIL; PyTorch's own methods let go of it. PyTorch's
+are called where the runtime was not found, and after an error, since they say what it was.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any
 import torch
 
 from pyecho import _core
+from pyecho.device.leaves import tensor_of
+from pyecho.device.place import on_stream
 
 _NAMES = (
     "cudaSetDevice",
@@ -63,16 +65,33 @@ def record(event: Any, stream: Any) -> None:
         event.record(stream)
 
 
-def copy(to: torch.Tensor, source: torch.Tensor, stream: Any) -> None:
-    """Copy pinned memory to a device on a stream, the current one.
+def passed(event: Any, stream: Any) -> bool:
+    """Return True if what was recorded is done; `stream` is of its device."""
+    found = _runtime_for(stream)
+    return bool(event.query()) if found is None else found.passed(event.cuda_event)
+
+
+def copy(to: Any, source: torch.Tensor, size_bytes: int, stream: Any) -> None:
+    """Copy bytes of pinned memory to a block on a device, on a stream.
 
     PyTorch does not see this copy. It lends dropped memory to others only once this stream is done,
     if PyTorch itself has copied from that memory on this stream before.
     """
     found = _runtime_for(stream)
-    places = to.data_ptr(), source.data_ptr(), source.nbytes
-    if found is None or not found.copy(*places, stream.cuda_stream):
-        to.copy_(source, non_blocking=True)
+    if (
+        found is None
+        or not isinstance(to, _core.TorchMemory)
+        or not found.copy(to.address, source.data_ptr(), size_bytes, stream.cuda_stream)
+    ):
+        copy_by_torch(to, source, size_bytes, stream)
+
+
+def copy_by_torch(to: Any, source: torch.Tensor, size_bytes: int, stream: Any) -> None:
+    """Copy bytes of host memory to a block on a device, on a stream; wait if it is pageable."""
+    tensor = tensor_of(to)
+    with on_stream(tensor.device, stream):
+        source = source.narrow(0, 0, size_bytes)
+        tensor.narrow(0, 0, size_bytes).copy_(source, non_blocking=source.is_pinned())
 
 
 def _runtime_for(stream: Any) -> _core.Runtime | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pyecho.device.leaves import Leaf, aligned, leaf_of, leaves_in
+from pyecho.device.leaves import Leaf, leaf_of, leaves_in, leaves_of_rows
 from pyecho.device.tensors import WORDS
 
 WORD_BYTES = 16
@@ -19,64 +19,45 @@ SMALL_BYTES = 1024
 class Tables:
     """The rows of all leaves, in tables for `slots` examples like those of these columns.
 
-    A column is one leaf of several examples: a tensor, or a list of what travels by reference.
-    Small rows, and those that wide words do not fit, share one table. At most `most_rows` are
-    stored or read at a time.
+    A column is one leaf of several examples: a tensor. Small rows, and those that wide words do not
+    fit, share one table. At most `most_rows` are stored or read at a time.
     """
 
-    def __init__(self, slots: int, columns: list[Any], most_rows: int) -> None:
-        self._lists: dict[int, list[Any]] = {}
-        self._leaves: dict[int, Leaf] = {}
+    def __init__(self, slots: int, columns: list[torch.Tensor], most_rows: int) -> None:
+        self._kinds = [(column.dtype, column.shape[1:]) for column in columns]
         shared: list[int] = []
         groups = [shared]
-        for number, column in enumerate(columns):
-            if isinstance(column, list):
-                self._lists[number] = [None] * slots
-                continue
-            self._leaves[number] = leaf = leaf_of(column.dtype, column.shape[1:])
-            if leaf.row_bytes % WORD_BYTES or 0 < leaf.row_bytes <= SMALL_BYTES:
+        for number, leaf in enumerate(self.layout(1)):
+            if leaf.size_bytes % WORD_BYTES or 0 < leaf.size_bytes <= SMALL_BYTES:
                 shared.append(number)
-            elif leaf.row_bytes:
+            elif leaf.size_bytes:
                 groups.append([number])
-        self._columns = len(columns)
         self._tables = [
             (group, _Table(slots, [columns[number] for number in group], most_rows))
             for group in groups
             if group
         ]
 
-    def store(self, slots: Any, index: torch.Tensor, columns: list[Any]) -> None:
-        """Store rows in these slots; `index` has them on the device."""
-        for number, rows in self._lists.items():
-            for slot, row in zip(slots, columns[number], strict=True):
-                rows[slot] = row
+    def layout(self, rows: int) -> list[Leaf]:
+        """Return where so many rows of each leaf lie in a block."""
+        return leaves_of_rows(self._kinds, rows)
+
+    def store(self, index: torch.Tensor, columns: list[torch.Tensor]) -> None:
+        """Store rows in the slots that `index` has on the device."""
         for group, table in self._tables:
             table.store(index, [columns[number] for number in group])
 
-    def rows(self, slots: Any, index: torch.Tensor) -> list[Any]:
-        """Return new columns with the rows in these slots, tensors in one block of memory."""
-        columns: list[Any] = [None] * self._columns
-        for number, rows in self._lists.items():
-            columns[number] = [rows[slot] for slot in slots]
-        if self._leaves:
-            count, end, places = len(index), 0, {}
-            for number, leaf in self._leaves.items():
-                places[number] = leaf._replace(begin=end)
-                end += aligned(count * leaf.row_bytes)
-            block = index.new_empty(end, dtype=torch.uint8)
-            for group, table in self._tables:
-                table.read(index, block, [places[number].begin for number in group])
-            tensors = leaves_in(block, list(places.values()), count)
-            for number, tensor in zip(places, tensors, strict=True):
-                columns[number] = tensor
-        return columns
+    def read(self, index: torch.Tensor, block: Any, leaves: list[Leaf]) -> None:
+        """Copy the rows in these slots to a block with this layout."""
+        for group, table in self._tables:
+            table.read(index, block, [leaves[number].begin for number in group])
 
 
 class _Table:
     """Rows of some leaves side by side, padded to words that are as wide as possible."""
 
     def __init__(self, slots: int, columns: list[torch.Tensor], most_rows: int) -> None:
-        self._sizes = [leaf_of(column.dtype, column.shape[1:]).row_bytes for column in columns]
+        self._sizes = [leaf_of(column.dtype, column.shape[1:]).size_bytes for column in columns]
         self._pad = -sum(self._sizes) % WORD_BYTES
         self._is_one = len(columns) == 1 and self._pad == 0
         row_bytes = sum(self._sizes) + self._pad
@@ -101,20 +82,20 @@ class _Table:
         word = torch.int64 if self._word.is_complex else self._word
         self._rows.view(word).index_copy_(0, index, rows.view(word))
 
-    def read(self, index: torch.Tensor, block: torch.Tensor, begins: list[int]) -> None:
+    def read(self, index: torch.Tensor, block: Any, begins: list[int]) -> None:
         """Copy rows to a block of memory, in which the leaves begin there."""
         count = len(index)
         if self._is_one:
-            leaf = leaf_of(self._word, self._rows.shape[1:], begins[0])
-            torch.index_select(self._rows, 0, index, out=leaves_in(block, [leaf], count)[0])
+            leaf = leaf_of(self._word, (count, *self._rows.shape[1:]), begins[0])
+            torch.index_select(self._rows, 0, index, out=leaves_in(block, [leaf])[0])
             return
         rows = self._between.narrow(0, 0, count)
         torch.index_select(self._rows, 0, index, out=rows)
         leaves = [
-            leaf_of(torch.uint8, (size,), begin)
+            leaf_of(torch.uint8, (count, size), begin)
             for size, begin in zip(self._sizes, begins, strict=True)
         ]
-        parts = [*leaves_in(block, leaves, count), self._padding.narrow(0, 0, count)]
+        parts = [*leaves_in(block, leaves), self._padding.narrow(0, 0, count)]
         sizes = [*self._sizes, self._pad]
         torch.split_with_sizes_copy(rows.view(torch.uint8), sizes, 1, out=parts)
 

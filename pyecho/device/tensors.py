@@ -119,12 +119,12 @@ def is_jagged(leaf: Any) -> bool:
     return jagged and leaf.lengths() is None
 
 
-def is_image(leaf: torch.Tensor) -> bool:
+def is_image(dtype: torch.dtype, axes: int) -> bool:
     """Return True for what ``Device(dtype=)`` converts: images and the like, but not labels.
 
     They are uint8 or floating point numbers, and have axes of their own beside the batch's.
     """
-    return leaf.ndim >= 2 and (leaf.dtype == torch.uint8 or leaf.dtype.is_floating_point)
+    return axes >= 2 and (dtype == torch.uint8 or dtype.is_floating_point)
 
 
 def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype | None:

@@ -98,6 +98,13 @@ class Structure:
         """Return how messages name each leaf, in order: item['x'][0]."""
         return [path for path, _ in _places(self._root, "item", "")]
 
+    def nodes(self) -> list[Node]:
+        """Return all nodes, each before its parts."""
+        nodes = [] if self._root is None else [self._root]
+        for node in nodes:
+            nodes += [part for part in node.parts if part is not None]
+        return nodes
+
     def names(self) -> list[str]:
         """Return how options name each leaf: its keys, joined by dots; "" for a leaf alone."""
         return [name for _, name in _places(self._root, "item", "")]

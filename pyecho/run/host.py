@@ -36,15 +36,25 @@ def host_pipeline(source: Source, fitted: Fitted, first: Any, *, adapter: Adapte
     return pipeline
 
 
-def add_augmentation(pipeline: Pipeline) -> None:
-    """Have threads collate and augment every batch, if the options ask for it."""
+def add_augmentation(
+    pipeline: Pipeline, then: Callable[[Any], Any] | None = None, **more: Any
+) -> None:
+    """Have threads collate and augment every batch, if the options ask for it.
+
+    `then`: what is done to each afterwards. `more`: see `Pipeline.add_link`.
+    """
     config = pipeline.fitted.config
     if config.linked:
         from pyecho.run.augment import Augmentation
 
         threads = max(1, config.augment_workers)
         augmentation = Augmentation(config, pipeline.echo.spec, pipeline.adapter)
-        pipeline.add_link("augment", augmentation, threads=threads)
+
+        def make(emission: Any, epoch: int, number: int) -> Any:
+            made = augmentation(emission, epoch, number)
+            return made if then is None else then(made)
+
+        pipeline.add_link("augment", make, threads=threads, **more)
 
 
 class HostEcho:

@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from host_device import HostUploader, as_the_device  # noqa: E402
+from host_device import HostHandOver, as_the_device  # noqa: E402
 
 from pyecho.device.pipeline import device_augmentation  # noqa: E402
 
@@ -19,7 +19,7 @@ def blocks():
 
 @pytest.fixture
 def device(monkeypatch, blocks, request):
-    """The uploaders that were made; their device is host memory."""
+    """What copies to a device that is host memory, of each loader."""
     if torch.cuda.is_available() and request.path.stem in ON_ANY_DEVICE:
         return []  # the device is a device
 
@@ -28,10 +28,12 @@ def device(monkeypatch, blocks, request):
         return blocks[-1]
 
     as_the_device(monkeypatch)
-    monkeypatch.setattr(HostUploader, "made", [])
+    monkeypatch.setattr(HostHandOver, "copies", 0)
+    monkeypatch.setattr(HostHandOver, "failing", 0)
     monkeypatch.setattr(
         "pyecho.device.pipeline.device_augmentation",
         lambda function, config, device: device_augmentation(function, config, torch.device("cpu")),
     )
     monkeypatch.setattr("pyecho.torch.TorchAdapter.allocate", staticmethod(allocate))
-    return HostUploader.made
+    monkeypatch.setattr(HostHandOver, "made", [])
+    return HostHandOver.made

@@ -18,6 +18,13 @@ def test_batch_echoing_hands_out_what_is_there(device):
     assert all(each is source[number // 2] for number, each in enumerate(emitted))
 
 
+def test_what_is_there_is_converted_as_what_crosses_is(device):
+    source = [{"here": torch.ones(2, 5), "there": there(torch.ones(2, 5)), "label": 1}] * 3
+    for item in pyecho.torch.EchoLoader(source, 2, device=Device("cuda:0", dtype=torch.float16)):
+        assert item["here"].dtype == item["there"].dtype == torch.float16
+        assert item["here"].tolist() == item["there"].tolist() == [[1.0] * 5] * 2
+
+
 @pytest.mark.parametrize("unbatch", [False, True])
 @pytest.mark.parametrize(("echo", "name"), [(False, ""), (True, r"item\['image'\]: ")])
 def test_example_echoing_of_what_is_there_says_what_to_do(device, echo, name, unbatch):

@@ -203,6 +203,7 @@ def test_uploads_have_spans_in_a_trace(way, device, tmp_path):
         for _ in loader:
             pass
     trace = Trace(path)
-    assert trace.of("upload", "pyecho-feeder" if way == "batches" else "pyecho-upload")
+    thread = {"batches": "feeder", "augmented": "augment"}.get(way, "upload")
+    assert trace.of("upload", f"pyecho-{thread}")
     assert bool(trace.of("echo")) == (way == "on the device")
     assert bool(trace.of("augment")) == (way == "augmented")

@@ -53,6 +53,7 @@ WAYS = {
     "host": {"batch_size": 4, "shuffle_buffer": 6},
     "device": {"batch_size": 4, "shuffle_buffer": 6, "device": Device(DEVICE, echo=True)},
     "converted": {"batch_size": 4, "device": Device(DEVICE, echo=True, dtype=torch.float64)},
+    "converted batches": {"device": Device(DEVICE, dtype=torch.float64)},
     "augmented batches": {"device": Device(DEVICE, augment=shifted)},
     "augmented": {"batch_size": 4, "shuffle_buffer": 6, "device": Device(DEVICE, augment=shifted)},
     "host's augment": {"augment": lambda batch, rng: batch + 0, "augment_workers": 2},
@@ -144,7 +145,7 @@ class Schedule:
         seen = batch.reshape(-1, self.width).clone()
         if self.hoard:
             self.hoarded.append((batch, seen))
-        elif self.way not in ("batches", "batches made there"):
+        elif self.way not in ("batches", "converted batches", "batches made there"):
             batch.zero_()
         if self.random.random() < 0.1:
             gc.collect()

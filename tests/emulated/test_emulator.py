@@ -171,7 +171,7 @@ def test_the_cache_can_be_emptied_while_an_operator_is_due(emulator):
     side, used = torch.cuda.Stream(), torch.ones(1 << 20, device="cuda")
     used = used * 2  # the first takes seconds
     kept = new_memory(1, 1 << 20, used.device)
-    leaves_in(kept[0], [leaf_of(torch.uint8, ())], 1)  # so that its end keeps the GIL
+    leaves_in(kept[0], [leaf_of(torch.uint8, (1,))])  # so that its end keeps the GIL
 
     def drop():
         time.sleep(0.2)

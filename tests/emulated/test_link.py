@@ -12,9 +12,7 @@ torch = pytest.importorskip("torch")
 from waiting import join_threads, wait_until  # noqa: E402
 
 import pyecho.torch  # noqa: E402
-from pyecho.device import blocks, leaves  # noqa: E402
-from pyecho.device.indices import Indices  # noqa: E402
-from pyecho.device.upload import Uploader  # noqa: E402
+from pyecho.device import leaves, memory  # noqa: E402
 from pyecho.items.nest import leaves_of  # noqa: E402
 from pyecho.torch import Device  # noqa: E402
 
@@ -65,7 +63,7 @@ def test_memory_for_small_batches_is_allocated_many_blocks_at_once(emulator, mon
         return new_memory(count, *of)
 
     new_memory = leaves.new_memory
-    monkeypatch.setattr(blocks, "new_memory", counted)
+    monkeypatch.setattr(memory, "new_memory", counted)
     batches = list(map(len, loader_of(2)))  # of 1 MiB
     assert made[0] == 1
     assert set(made[1:]) == {2}, "each of them lets go of the GIL"
@@ -80,7 +78,7 @@ def test_a_device_without_room_for_spare_memory_is_asked_for_it_once(emulator, m
         return new_memory(max(1, count - 1), *of)
 
     new_memory = leaves.new_memory
-    monkeypatch.setattr(blocks, "new_memory", all_but_one)
+    monkeypatch.setattr(memory, "new_memory", all_but_one)
     assert sum(map(len, map(leaves_of, loader_of(16)))) == 16 * ROWS * 2 // BATCH
     assert asked[:2] == [1, 2]
     assert set(asked[2:]) == {1}, "PyTorch empties its cache whenever there is too little"
@@ -98,11 +96,11 @@ def test_memory_that_no_leaf_is_in_any_more_is_freed_without_the_gil(emulator, m
         return [Recorded(leaves.functions(), memory.tensor()) for memory in new_memory(*of)]
 
     new_memory = leaves.new_memory
-    monkeypatch.setattr(blocks, "new_memory", recorded)
+    monkeypatch.setattr(memory, "new_memory", recorded)
     batches = iter(loader_of(1, dtype=dtype))
     for _ in range(20):
         next(batches)
-    assert shared == [dtype is None] * 20
+    assert shared == [True] * 20, "what was converted is memory for the next batch"
     del batches
     gc.collect()
     assert not any(shared[20:])
@@ -111,24 +109,9 @@ def test_memory_that_no_leaf_is_in_any_more_is_freed_without_the_gil(emulator, m
 @pytest.mark.parametrize("count", [2, 20])
 def test_a_pool_on_the_device_takes_as_many_kernels_however_many_leaves(emulator, count):
     calls, total, copies = calls_of_an_epoch(emulator, loader_of(count, echo=True))
-    assert copies == pytest.approx(2, abs=0.05)  # a chunk, and the slots to store to and read from
+    assert copies == pytest.approx(1, abs=0.15)  # with the slots to store to and read from
     assert calls["cudaLaunchKernel"] < 5
-    assert total - calls["cudaEventQuery"] < 55
-
-
-def test_pinned_memory_of_a_copy_without_a_mark_is_not_written_again(emulator, monkeypatch):
-    uploader = Uploader(torch.device("cuda", 0))
-    indices = Indices(uploader, 8)
-    with uploader.computing():
-        for _ in range(2):
-            indices.send(np.arange(8))
-        with emulator.held(torch.cuda.current_stream()):
-            with monkeypatch.context() as patch:
-                patch.setattr(uploader, "_recorded", lambda stream: 1 // 0)
-                with pytest.raises(ZeroDivisionError):
-                    indices.send(np.arange(8))
-            indices.send(-np.arange(8))
-        assert indices.send(np.arange(3)).tolist() == [0, 1, 2]
+    assert total - calls["cudaEventQuery"] < 50
 
 
 def test_a_consumer_whose_stream_is_held_keeps_few_batches(emulator):

@@ -15,6 +15,7 @@ WAYS = [
     "host",
     "device",
     "converted",
+    "converted batches",
     "augmented batches",
     "augmented",
     "host's augment",

@@ -9,7 +9,8 @@ torch = pytest.importorskip("torch")
 from waiting import wait_until  # noqa: E402
 
 import pyecho.torch  # noqa: E402
-from pyecho.device.upload import Uploader  # noqa: E402
+from pyecho.device.handover import HandOver  # noqa: E402
+from pyecho.items.nest import leaves_of  # noqa: E402
 
 
 @pytest.mark.parametrize("has_functions", [True, False])
@@ -34,57 +35,60 @@ def test_leaves_of_a_batch_lie_in_one_block_and_count_their_changes_apart(
         assert batch["y"].tolist() == [n + 1 for n in expected]
         assert batch["name"] == list(map(str, expected))
         assert info.source_index.tolist() == expected
-        same = batch["x"].untyped_storage().data_ptr() == batch["y"].untyped_storage().data_ptr()
-        assert same == (has_functions or echo), "without, a thread uploads each leaf"
+        x, y = (batch[leaf].untyped_storage() for leaf in "xy")
+        assert x.data_ptr() == y.data_ptr()
         assert all(batch[leaf].is_contiguous() for leaf in "xy")
 
 
-def test_pinned_sources_are_copied_in_place_and_others_through_pinned_memory(device):
-    uploader = Uploader(device)
-    pinned = torch.arange(10_000).pin_memory()
+def test_all_that_crosses_of_an_item_is_in_one_pinned_block_that_serves_again(device):
+    handover = HandOver(device, ahead=2)
 
     def allocated():
         return torch.cuda.host_memory_stats()["active_requests.allocated"]
 
     before = allocated()
-    first = uploader.upload_item(pinned)
-    assert allocated() == before
-    second = uploader.upload_item(np.arange(10_000))
+    for number in range(5):
+        item = {"x": torch.arange(1000) + number, "y": np.arange(7), "z": torch.tensor(number)}
+        there = handover.deliver(handover.pack(item))
+        assert there["x"].tolist() == list(range(number, number + 1000))
+        assert there["y"].tolist() == list(range(7))
+        assert there["z"].cpu().item() == number  # item() there takes pinned memory
+        torch.cuda.synchronize()
     assert allocated() == before + 1
-    small = uploader.upload_item(np.arange(10))
-    assert allocated() == before + 2, "the driver may read later, however little it is"
-    for uploaded in (first, second, small):
-        emitted = uploader.deliver(uploaded).cpu()
-        assert (emitted == pinned[: len(emitted)]).all()
+    own = torch.arange(1000).pin_memory()
+    assert torch.equal(handover.deliver(handover.pack(own)).cpu(), own)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.complex128])
 def test_uploads_keep_the_strides_of_dense_tensors(device, dtype):
-    uploader = Uploader(device)
+    handover = HandOver(device, ahead=2)
     images = torch.arange(2 * 3 * 40 * 50).reshape(2, 3, 40, 50).to(dtype)
-    for host in (
+    hosts = (
         images,
         images.to(memory_format=torch.channels_last),
         images[:, 1:, ::2],
         images[:1].expand(4, 3, 40, 50),
         images[0, 0, 0, 0],
         images[:0],
-    ):
-        uploaded = uploader.deliver(uploader.upload_item(host))
-        assert uploaded.stride() == torch.empty_like(host).stride()
-        assert torch.equal(uploaded.cpu(), host)
+    )
+    for item in (*hosts, hosts):
+        there = handover.deliver(handover.pack(item))
+        for host, tensor in zip(leaves_of(item), leaves_of(there), strict=True):
+            assert tensor.stride() == torch.empty_like(host).stride()
+            assert torch.equal(tensor.cpu(), host)
 
 
-def test_a_copy_to_pinned_memory_starts_no_threads(gpu):
+def test_packing_starts_no_threads(gpu):
     scripts.run(
         """
         import torch
-        from pyecho.device.upload import _pinned_copy
+        from pyecho.device.handover import HandOver
+        handover = HandOver(torch.device("cuda", 0), ahead=2)
         torch.set_num_threads(4)
         pageable = torch.empty(1 << 24)  # as filling it would start them
-        _pinned_copy(pageable[:1])
+        handover.pack(pageable[:1])
         before = os.listdir("/proc/self/task")
-        assert _pinned_copy(pageable).is_pinned()
+        handover.pack([pageable, pageable.view(2, -1).T])
         assert os.listdir("/proc/self/task") == before
         torch.empty_like(pageable).copy_(pageable)  # does
         assert len(os.listdir("/proc/self/task")) > len(before)
@@ -95,7 +99,7 @@ def test_a_copy_to_pinned_memory_starts_no_threads(gpu):
 def test_memory_is_kept_until_copies_are_over_whatever_the_mode(device, sleep, monkeypatch):
     """A loader that was begun in inference mode ends outside of it, with copies under way."""
     copies = torch.cuda.Stream(device)
-    monkeypatch.setattr("pyecho.device.blocks.stream_lent_to", lambda owner, device: copies)
+    monkeypatch.setattr("pyecho.device.handover.stream_lent_to", lambda owner, device: copies)
     rows = [torch.full((200_000,), 1 + n % 250, dtype=torch.uint8) for n in range(400)]
     loader = pyecho.torch.EchoLoader(rows, 2, batch_size=8, device=device)
     batches = iter(loader)

@@ -103,8 +103,7 @@ def test_a_batch_is_had_while_the_consumers_stream_is_busy(device, sleep, way):
 def test_a_batch_is_had_before_its_copy_has_run(device, sleep, way, monkeypatch):
     copies = place.stream_lent_to(monkeypatch, device)
     assert copies.priority < 0
-    for module in ("blocks", "upload"):
-        monkeypatch.setattr(f"pyecho.device.{module}.stream_lent_to", lambda *_: copies)
+    monkeypatch.setattr("pyecho.device.handover.stream_lent_to", lambda *_: copies)
     gate = threading.Event()
     factor = 2
     are_examples = "batch_size" in WAYS[way]

@@ -71,7 +71,7 @@ def while_threads_run(way):
             went_on = wait_until(
                 lambda: (
                     loader.stats().read > before.read
-                    if there
+                    if batched  # items are sent by next()
                     else loader.stats().h2d_bytes >= before.h2d_bytes + BATCH * ROW_BYTES
                 )
             )

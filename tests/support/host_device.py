@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from pyecho.device.upload import Mark, Uploader
+from pyecho.device.handover import HandOver
 from pyecho.items.nest import leaves_of
 from pyecho.torch import Device
 
@@ -44,7 +44,9 @@ def there(tensor):
 
 
 class HostStream:
-    """A stream, or an event on it, of a device that has done all work when a call returns."""
+    """A stream of a device that has done all work when a call returns, or an event on it."""
+
+    cuda_event = 0
 
     def wait_event(self, event):
         pass
@@ -52,26 +54,52 @@ class HostStream:
     def record(self, stream):
         pass
 
+    def query(self):
+        return True
+
     def synchronize(self):
         pass
 
 
 def as_the_device(monkeypatch):
     """Have loaders take host memory for their device."""
-    monkeypatch.setattr("pyecho.device.pipeline.present_device", lambda device: device)
-    monkeypatch.setattr("pyecho.device.pipeline.runtime", lambda: None)
-    monkeypatch.setattr("pyecho.device.pipeline.Uploader", HostUploader)
-    monkeypatch.setattr("pyecho.device.upload.stream_lent_to", lambda owner, device: HostStream())
-    monkeypatch.setattr("pyecho.device.indices.RING", 0)  # each copy can fail
+    stream = HostStream()
+    for name, made in {
+        "pipeline.present_device": lambda device: device,
+        "pipeline.runtime": lambda: None,
+        "pipeline.HandOver": HostHandOver,
+        "handover.stream_lent_to": lambda owner, device: HostStream(),
+        "handover.new_memory": _new_memory,
+        "memory.new_memory": _new_memory,
+        "handover.copy": _copy,
+        "handover.copy_by_torch": _copy,
+        "pinned.PinnedMemory.leave": lambda memory, block: None,
+    }.items():
+        monkeypatch.setattr(f"pyecho.device.{name}", made)
+    monkeypatch.setattr("torch.cuda.Event", lambda **options: stream)
 
 
-class HostUploader(Uploader):
-    """Copies at once, to other host memory."""
+def _new_memory(count, size_bytes, device):
+    return [torch.empty(size_bytes, dtype=torch.uint8).as_subclass(OnDevice)]
 
-    made: ClassVar[list[HostUploader]] = []
+
+def _copy(to, source, size_bytes, stream):
+    """Copy at once, to other host memory."""
+    HostHandOver.copies += 1
+    if HostHandOver.copies == HostHandOver.failing:
+        raise RuntimeError("CUDA error: the copy failed")
+    to[:size_bytes] = source[:size_bytes]
+
+
+class HostHandOver(HandOver):
+    """Hands over to host memory."""
+
+    made: ClassVar[list[HostHandOver]] = []
     copies = 0
     failing = 0
     """The copy that fails, from 1; 0: none."""
+
+    consumer = HostStream()
 
     def __init__(self, device, **options):
         super().__init__(device, **options)
@@ -81,24 +109,15 @@ class HostUploader(Uploader):
         return nullcontext()
 
     def _current(self):
-        return self._stream
+        return self.consumer
 
     _default = _current
 
-    def _recorded(self, stream):
-        return Mark(stream, self._events)
+    def _is_captured(self):
+        return False
 
     def is_there(self, leaf):
         return isinstance(leaf, OnDevice)
-
-    def copy(self, leaf):
-        return leaf if self.is_there(leaf) else super().copy(leaf)
-
-    def _copied(self, host):
-        self.copies += 1
-        if self.copies == self.failing:
-            raise RuntimeError("CUDA error: the copy failed")
-        return host.clone().as_subclass(OnDevice)
 
 
 def plain(emissions):

@@ -29,9 +29,10 @@ struct TorchFunctions {
   using Delete = int(void* self);
 
   // `functions`: addresses, in the order of the members.
-  TorchFunctions(const std::array<std::uintptr_t, 6>& functions, py::object to_handle, py::object to_tensors)
+  TorchFunctions(const std::array<std::uintptr_t, 7>& functions, py::object to_handle, py::object to_tensors)
       : handle_of(std::move(to_handle)), tensors_of(std::move(to_tensors)) {
-    point(functions, empty_strided, view_dtype, reinterpret, new_tensor_handle, get_data_ptr, delete_tensor_object);
+    point(functions, empty_strided, view_dtype, reinterpret, new_tensor_handle, get_data_ptr, delete_tensor_object,
+          copy);
   }
 
   int (*empty_strided)(std::int64_t axes, const std::int64_t* shape, const std::int64_t* strides, std::int32_t dtype,
@@ -42,6 +43,7 @@ struct TorchFunctions {
   int (*new_tensor_handle)(void* self, void** made) = nullptr;
   int (*get_data_ptr)(void* self, void** address) = nullptr;
   Delete* delete_tensor_object = nullptr;
+  int (*copy)(void* to, void* from, std::int32_t non_blocking) = nullptr;
   py::object handle_of;   // tensor -> capsule with a handle
   py::object tensors_of;  // list of such capsules, whose handles it deletes -> list of tensors
 };
@@ -88,6 +90,22 @@ class TorchMemory {
     }
     is_shared_ = !made.empty();
     return tensors(std::move(made));
+  }
+
+  // Copies `count` numbers to other memory, as another dtype, on the caller's current stream. Dtypes and where the numbers
+  // begin, in elements, here and there.
+  void convert(const TorchMemory& to, std::int64_t count, std::array<std::int32_t, 2> dtypes,
+               std::array<std::int64_t, 2> begins) const {
+    const auto numbers = [&](const TorchMemory& memory, std::size_t side) {
+      constexpr std::int64_t kStride = 1;
+      void* handle = nullptr;
+      check(functions_->view_dtype(memory.own_.get(), dtypes.at(side), &handle));
+      const Handle view = owner_of(handle);
+      check(functions_->reinterpret(view.get(), 1, &count, &kStride, begins.at(side), &handle));
+      return owner_of(handle);
+    };
+    const Handle from = numbers(*this, 0);
+    check(functions_->copy(numbers(to, 1).get(), from.get(), 1));
   }
 
   // Returns a new tensor of the bytes of this memory.
@@ -154,13 +172,14 @@ std::vector<std::unique_ptr<TorchMemory>> new_memory(const Functions& functions,
 
 void register_torch_memory(py::module_& module) {
   py::class_<TorchFunctions, std::shared_ptr<TorchFunctions>>(module, "TorchFunctions", "C functions of PyTorch.")
-      .def(py::init<const std::array<std::uintptr_t, 6>&, py::object, py::object>(), py::arg("functions"),
+      .def(py::init<const std::array<std::uintptr_t, 7>&, py::object, py::object>(), py::arg("functions"),
            py::arg("handle_of"), py::arg("tensors_of"))
       .def("new_memory", &new_memory, py::arg("count"), py::arg("size_bytes"), py::arg("dtype"), py::arg("device_type"),
            py::arg("device"));
   py::class_<TorchMemory>(module, "TorchMemory", "Memory of PyTorch's.")
       .def(py::init<const Functions&, const py::object&>(), py::arg("functions"), py::arg("tensor"))
       .def("parts", &TorchMemory::parts, py::arg("parts"))
+      .def("convert", &TorchMemory::convert, py::arg("to"), py::arg("count"), py::arg("dtypes"), py::arg("begins"))
       .def("tensor", &TorchMemory::tensor)
       .def_property("is_shared", &TorchMemory::is_shared, &TorchMemory::set_shared)
       .def_property_readonly("address", &TorchMemory::address);

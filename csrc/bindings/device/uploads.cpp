@@ -5,9 +5,13 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <tuple>
+#include <vector>
 
 #include "bindings/device/functions.hpp"
+#include "bindings/gil.hpp"
 #include "bindings/registration.hpp"
 
 namespace py = pybind11;
@@ -24,6 +28,25 @@ Uploads::Runtime make_runtime(const std::array<std::uintptr_t, 6>& functions) {
   point(functions, runtime.set_device, runtime.exchange_capture_mode, runtime.wait_event, runtime.copy, runtime.record,
         runtime.query);
   return runtime;
+}
+
+// Address, size in bytes, and where it begins in the block.
+using Part = std::tuple<std::uintptr_t, std::size_t, std::size_t>;
+
+// Copies parts to a block, without the GIL if they are large.
+void pack(std::uintptr_t to, const std::vector<Part>& parts) {
+  std::size_t total = 0;
+  for (const auto& [address, size_bytes, begin] : parts) {
+    total += size_bytes;
+  }
+  without_gil(total >= kGilFreeBytes, [&] {
+    for (const auto& [address, size_bytes, begin] : parts) {
+      if (size_bytes > 0) {
+        std::memcpy(handle(to + begin), handle(address), size_bytes);
+      }
+    }
+    return 0;
+  });
 }
 
 }  // namespace
@@ -50,7 +73,12 @@ void register_uploads(py::module_& module) {
              std::uintptr_t stream) {
             return runtime.copy(handle(to), handle(from), size_bytes, Uploads::kHostToDevice, handle(stream)) == 0;
           },
-          py::arg("to"), py::arg("source"), py::arg("size_bytes"), py::arg("stream"));
+          py::arg("to"), py::arg("source"), py::arg("size_bytes"), py::arg("stream"))
+      .def(
+          "passed",
+          [](const Uploads::Runtime& runtime, std::uintptr_t event) { return runtime.query(handle(event)) == 0; },
+          py::arg("event"));
+  module.def("pack", &pack, py::arg("to"), py::arg("parts"));
   py::class_<Uploads, std::shared_ptr<Uploads>>(module, "Uploads", "Copies of batches to a device.")
       .def(py::init([](const Uploads::Runtime& runtime, int device, std::uintptr_t stream) {
              return std::make_shared<Uploads>(runtime, device, handle(stream));

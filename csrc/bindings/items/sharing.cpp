@@ -335,6 +335,14 @@ void register_sharing(py::module_& module) {
         path_hook = path_to.release().ptr();
       },
       py::arg("describe"), py::arg("path_to"), "Set the functions that describe nodes of other types.");
+  module.def(
+      "share_item",
+      [](py::handle item) {
+        SharedItem shared = share_item(item);
+        return std::pair(std::move(shared.item), shared.guards ? std::move(shared.guards) : py::list());
+      },
+      py::arg("item"), "Return an item as its uses share it, and guards that tell whether one has changed it.");
+  module.def("check_guards", &check_guards, py::arg("item"), py::arg("guards"), "Raise EchoMutated if one has.");
 }
 
 }  // namespace pyecho::bindings
