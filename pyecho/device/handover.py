@@ -46,6 +46,7 @@ class HandOver:
         dtype: torch.dtype | None = None,  # to convert images and the like to
         limit: int | None = None,  # of the bytes of items on the device
         pin: bool | None = None,  # see `PinnedMemory`
+        sends: bool = True,  # ahead, as the consumer takes; False: another thread takes, too
         keeps: bool = False,  # items have several uses, and stay until the last
         shared: bool = False,  # which must not change them
     ) -> None:
@@ -57,6 +58,7 @@ class HandOver:
         self.sent_bytes = 0
         self.lent_bytes = 0  # size of blocks to `lend`
         self._ahead = ahead
+        self._sends = sends
         self._keeps = keeps
         self._shared = shared
         self._pinned = PinnedMemory(device, self.stream, ahead + 2, pin)
@@ -89,7 +91,8 @@ class HandOver:
                 crossing.packed = Packed(columns, self._pinned)
                 crossing.parts = crossing.packed.leaves
                 crossing.forget()
-                self._waiting.append(weakref.ref(crossing))
+                if self._sends:
+                    self._waiting.append(weakref.ref(crossing))
             self._mark_foreign(crossing)
         return crossing
 
@@ -154,8 +157,7 @@ class HandOver:
     def expect(self, item: Any) -> Any:
         """Have the default stream, that of threads which augment, wait for the current one."""
         if there := self._tensors_there(leaves_of(item)):
-            default = self._default()
-            _follow(default, self._mark(self._current()), there)
+            _follow(self._default(), self._mark(self._current()), there)
         return item
 
     # ------------------------------------------------------------ the thread that takes
@@ -237,7 +239,7 @@ class HandOver:
             self._there.discard(crossing)
         if crossing.arrived is not None or crossing.made is not None:
             stream, memory = self._current(), None
-            if self.lent_bytes and crossing.parts and len(self._lent) < self._ahead:
+            if self._sends and self.lent_bytes and len(self._lent) < self._ahead:
                 memory = self.allocated(self.lent_bytes, stream)
             mark = self._mark(stream)
             if memory is not None:
@@ -247,8 +249,7 @@ class HandOver:
                 mark = self._taken.popleft()
                 if not mark.passed():
                     mark.event.synchronize()
-            if crossing.parts:  # else another thread sends
-                self._send_more(stream)
+            self._send_more(stream)
         return item
 
     def _send_more(self, stream: Any) -> None:

@@ -61,6 +61,7 @@ def device_pipeline(
         dtype=there.dtype,
         limit=there.max_bytes,
         pin=config.pin_memory,
+        sends=augment is None,
         keeps=keeps,
         shared=keeps and not config.copy,
     )
