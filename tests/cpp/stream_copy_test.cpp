@@ -127,7 +127,7 @@ TEST(StreamCopyTest, a_gather_fences_what_it_has_copied) {
   std::vector<Batch> batches(kPlaces);
   for (Batch& batch : batches) {
     batch.memory = HostMemory(layout.batch_bytes());
-    batch.uses = {{.slot = 0, .ordinal = 0, .source_index = 0, .last = false}};
+    batch.uses = {{.slot = 0, .ordinal = 0, .source_index = 0, .last = false, .pass = 0}};
     batch.rows = 1;
   }
   const std::span<std::uint32_t> words(reinterpret_cast<std::uint32_t*>(slot.data()), Chase::kBytes / 4);

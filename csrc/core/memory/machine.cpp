@@ -87,7 +87,7 @@ std::vector<unsigned> memory_nodes(const std::string& root) {
   std::ifstream lines(root + "/proc/self/status");
   for (std::string line; std::getline(lines, line);) {
     const std::string name = "Mems_allowed_list:";
-    if (line.compare(0, name.size(), name) != 0) {
+    if (!line.starts_with(name)) {
       continue;
     }
     std::istringstream ranges(line.substr(name.size()));  // such as "0-1,4"

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "core/ops/element.hpp"
 #include "core/ops/geometry.hpp"
@@ -183,7 +184,7 @@ class Walk {
   void resample() {
     const auto& [axes, sizes] = std::tie(operation_->axes, operation_->sizes);
     need(axes.size() == 2 && axes[1] == axes[0] + 1, "two axes side by side, rows first, got others");
-    need(window_ != static_cast<int>(axes[0]) && window_ != static_cast<int>(axes[1]),
+    need(std::cmp_not_equal(window_, axes[0]) && std::cmp_not_equal(window_, axes[1]),
          "rows and columns without a Window, got one on axis ", window_);
     need(operation_->nearest || type_.element != Element::kOther, "numbers, or no interpolation, got other elements");
     std::uint64_t& rows = type_.shape[axes[0]];

@@ -17,7 +17,7 @@ struct Use {
   std::uint32_t ordinal;       // 0 is the fresh use
   std::uint64_t source_index;  // number of the item in its pass over the source
   bool last;                   // true for the last use of the item
-  std::uint32_t pass = 0;      // of the item, modulo 2^32; if PlanConfig::tells_passes
+  std::uint32_t pass;          // of the item, modulo 2^32; if PlanConfig::tells_passes
 };
 
 // An item on its way into a pool.

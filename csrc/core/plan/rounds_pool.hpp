@@ -157,7 +157,8 @@ class RoundsPool {
       Resident& item = items_[slot];
       active_repeats_ -= item.leaving == kNowhere ? 0 : 1;
       const bool last = item.uses + 1 == most_uses_;
-      rows[drawn++] = {.slot = slot, .ordinal = item.uses++, .source_index = item.source_index, .last = last};
+      rows[drawn++] = {
+          .slot = slot, .ordinal = item.uses++, .source_index = item.source_index, .last = last, .pass = 0};
       --uses_left_;
       if (last) {
         remove(slot);

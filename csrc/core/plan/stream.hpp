@@ -282,7 +282,7 @@ class Stream {
   }
   [[nodiscard]] std::uint32_t draw_lead(std::span<Use> rows) noexcept {
     const auto drawn = static_cast<std::uint32_t>(std::min<std::uint64_t>(rows.size(), lead_));
-    std::ranges::fill(rows.first(drawn), Use{.slot = 0, .ordinal = 0, .source_index = 0, .last = false});
+    std::ranges::fill(rows.first(drawn), Use{.slot = 0, .ordinal = 0, .source_index = 0, .last = false, .pass = 0});
     lead_ -= drawn;
     return drawn;
   }
