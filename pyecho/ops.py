@@ -69,7 +69,8 @@ class Window(Operation):
             ops={("image", "action"): [window], "image": [ops.RandomResizedCrop(224)]},
         )
 
-    Every use has one anchor for all leaves of its key, which have equal extents on the axis. The
+    Every use has one anchor for all leaves of its key, which have equal extents on the axis; of
+    examples that differ in size, those of the first leaf count. The
     uses of an item take its anchors in a random order, each once before any again; so a factor of
     as many as there are anchors shows each window once an epoch. Offsets beyond the item repeat its
     first or last element; to leave such windows out, bound the anchors. Only one, before all other

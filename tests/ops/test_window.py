@@ -282,3 +282,22 @@ def test_leaves_of_a_window_have_equal_extents():
     source = [{"frames": np.zeros((5, 2)), "actions": np.zeros(6)}] * 3
     with pytest.raises(ConfigError, match="same size"):
         next(iter(pyecho.EchoLoader(source, batch_size=2, ops=WINDOWS)))
+
+
+def test_leaves_of_any_length_share_the_anchors_of_the_first():
+    rng = np.random.default_rng(2)
+    source = []
+    for first, second in rng.integers(4, 20, (30, 2)):
+        source.append({"a": np.arange(first), "b": np.arange(second)})
+    field = pyecho.Field((None,), "int64", max_bytes=160)
+    loader = pyecho.EchoLoader(
+        source,
+        6,
+        batch_size=10,
+        fields={"a": field, "b": field},
+        ops={("b", "a"): [ops.Window({"a": [0], "b": [0]})]},
+        with_info=True,
+    )
+    for batch, info in loader:
+        lengths = np.array([len(source[index]["b"]) for index in info.source_index])
+        np.testing.assert_array_equal(batch["b"], np.minimum(batch["a"], lengths[:, None] - 1))

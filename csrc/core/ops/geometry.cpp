@@ -74,7 +74,7 @@ void cut_out(Geometry& geometry, const Operation& operation, const Numbers& numb
 // Each use of an item has another anchor, as long as there are some: then they begin again, in another order.
 void take_window(Axis& axis, const Operation& operation, const UseKey& key) noexcept {
   const std::int64_t extent = axis.window.extent;
-  const Anchors anchors(operation, extent);
+  const Anchors anchors(operation, key.extent > 0 ? static_cast<std::int64_t>(key.extent) : extent);
   const auto count = static_cast<std::uint64_t>(anchors.count);
   const Permutation order(count, key.item + (operation.draws + 1ULL) * kGoldenGamma, key.ordinal / count);
   axis.anchor = anchors.first + static_cast<std::int64_t>(order(key.ordinal % count)) * anchors.stride;

@@ -52,6 +52,7 @@ struct UseKey {
   std::uint64_t use = 0;      // key_of_use()
   std::uint64_t item = 0;     // key_of_item(): the same for all uses of an item
   std::uint64_t ordinal = 0;  // which of them
+  std::uint64_t extent = 0;   // of the axis on which a kWindow counts anchors; 0: that of the leaf itself
 
   bool operator==(const UseKey&) const = default;
 };

@@ -67,9 +67,9 @@ class Program {
   // Type of a row. Extents are kVariable where the item's decide.
   [[nodiscard]] const ArrayType& output() const noexcept { return output_; }
 
-  // True if a row depends on the item's pass and on which use of the item it is.
-  [[nodiscard]] bool has_window() const noexcept {
-    return !operations_.empty() && operations_.front().kind == Kind::kWindow;
+  // Returns the kWindow, with which a row depends on the item's pass and on which use of the item it is; null: none.
+  [[nodiscard]] const Operation* window() const noexcept {
+    return !operations_.empty() && operations_.front().kind == Kind::kWindow ? &operations_.front() : nullptr;
   }
 
   // Returns why an item of this shape cannot be transformed; "" if it can. Items with variable extents need it before

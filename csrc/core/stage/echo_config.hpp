@@ -53,7 +53,7 @@ inline void set_program(EchoConfig& config, std::size_t leaf, std::shared_ptr<co
   format.row_bytes =
       format.ragged ? program->output().shape.size() * LeafFormat::kExtentBytes : program->output().size_bytes();
   config.programs.resize(config.leaves.size());
-  config.plan.tells_passes = config.plan.tells_passes || program->has_window();
+  config.plan.tells_passes = config.plan.tells_passes || program->window() != nullptr;
   config.programs[leaf] = std::move(program);
 }
 

@@ -37,17 +37,34 @@ RowCopier::RowCopier(const SlotLayout& layout, const SlotMemory& memory, const P
       plan_(plan),
       prefetch_bytes_(std::min(layout.slot_bytes(), kPrefetchBytes)),
       stream_(stream),
-      programs_(std::move(programs)) {}
+      programs_(std::move(programs)) {
+  const auto window_of = [this](std::size_t leaf) { return programs_[leaf] ? programs_[leaf]->window() : nullptr; };
+  for (std::size_t leaf = 0; leaf < programs_.size(); ++leaf) {
+    std::size_t leader = leaf;
+    for (std::size_t before = leaf; window_of(leaf) != nullptr && before-- > 0;) {
+      leader = window_of(before) != nullptr && window_of(before)->draws == window_of(leaf)->draws ? before : leader;
+    }
+    leaders_.push_back(leader);
+  }
+}
 
 // Returns what operations draw from for a row: the same for any batch size, and on any rank that has the row's stream.
-ops::UseKey RowCopier::key_of(const Batch& batch, std::uint32_t row) const noexcept {
+ops::UseKey RowCopier::key_of(const Batch& batch, std::uint32_t row, std::size_t leaf) const noexcept {
   const std::uint64_t use = batch.begin + row;
   const std::uint64_t stream = plan_.first_stream + use % plan_.streams * plan_.stream_step;
   const std::uint64_t seed = seed_of_stream(plan_.seed, stream);
-  const Use& of = batch.uses[row];
-  return {.use = ops::key_of_use(seed, batch.epoch, use / plan_.streams),
-          .item = plan_.tells_passes ? ops::key_of_item(seed, of.pass, of.source_index / plan_.streams) : 0,
-          .ordinal = of.ordinal};
+  ops::UseKey key{.use = ops::key_of_use(seed, batch.epoch, use / plan_.streams)};
+  if (programs_[leaf]->window() != nullptr) {
+    const Use& of = batch.uses[row];
+    const std::size_t leader = leaders_[leaf];
+    const SlotLayout::Leaf& of_leader = layout_.leaves()[leader];
+    const std::uint32_t axis = programs_[leader]->window()->axes[0];
+    key.item = ops::key_of_item(seed, of.pass, of.source_index / plan_.streams);
+    key.ordinal = of.ordinal;
+    key.extent = of_leader.variable.axes > 0 ? memory_.item(of.slot, of_leader).shape(of_leader)[axis]
+                                             : programs_[leader]->item().shape[axis];
+  }
+  return key;
 }
 
 // Leaf by leaf: each is written to one place, and its size is looked at once for all rows.
@@ -109,7 +126,7 @@ void RowCopier::transform(Batch& batch, std::size_t index, std::uint32_t first, 
         std::memcpy(place_of(size_bytes), item, size_bytes);
       }
     } else {
-      ops::Transform transform(*program, key_of(batch, first), shape);
+      ops::Transform transform(*program, key_of(batch, first, index), shape);
       if (leaf.ragged) {
         transform.write_shape(region);
       }

@@ -49,7 +49,7 @@ class RowCopier {
   static constexpr std::size_t kPrefetchStep = 64;
 
   void transform(Batch& batch, std::size_t leaf, std::uint32_t first, std::span<const Use> rows) const;
-  [[nodiscard]] ops::UseKey key_of(const Batch& batch, std::uint32_t row) const noexcept;
+  [[nodiscard]] ops::UseKey key_of(const Batch& batch, std::uint32_t row, std::size_t leaf) const noexcept;
 
   const SlotLayout& layout_;
   const SlotMemory& memory_;
@@ -57,6 +57,7 @@ class RowCopier {
   const std::size_t prefetch_bytes_;
   const bool stream_;
   const Programs programs_;
+  std::vector<std::size_t> leaders_;  // by leaf: the first one with the same window
 };
 
 }  // namespace pyecho
