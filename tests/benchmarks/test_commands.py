@@ -24,6 +24,7 @@ SCRIPTS = {  # what they need, and with which options they are short
     "ray_shuffle": ("ray", ""),
     "refurbished": ("sklearn", ""),
     "remedies": ("torch", "--steps 5"),
+    "scaling": ("numpy", ""),
     "scarce": ("sklearn", ""),
     "video": ("av", ""),
     "weight_decay": ("torch", ""),
