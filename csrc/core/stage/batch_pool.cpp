@@ -74,11 +74,10 @@ Batch* BatchPool::obtain() {
   return refuse("");
 }
 
-// Returns the link to a block that may be filled, or null. With uploads, to one whose copy is over.
+// Returns the link to a block that may be filled, or null: to the one that came back last, which is the likeliest to be
+// in the caches; with uploads to the first one whose copy is over.
 Batch** BatchPool::find_free() noexcept {
-  if (free_ == nullptr || uploads_ != nullptr) {
-    take_returned();
-  }
+  take_returned();
   Batch** link = &free_;
   while (*link != nullptr && uploads_ != nullptr && !uploads_->passed((*link)->upload)) {
     link = &(*link)->next;
@@ -88,11 +87,15 @@ Batch** BatchPool::find_free() noexcept {
 
 // Taking the whole stack at once avoids the ABA problem.
 void BatchPool::take_returned() noexcept {
-  Batch** end = &free_;
+  if (returned_.load_relaxed() == nullptr) {
+    return;
+  }
+  Batch* returned = returned_.exchange_acq_rel(nullptr);  // [B2] pairs with [B1]
+  Batch** end = uploads_ == nullptr ? &returned : &free_;
   while (*end != nullptr) {
     end = &(*end)->next;
   }
-  *end = returned_.exchange_acq_rel(nullptr);  // [B2] pairs with [B1]
+  *end = uploads_ == nullptr ? std::exchange(free_, returned) : returned;
 }
 
 void BatchPool::end_epoch() {
