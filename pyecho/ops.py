@@ -28,7 +28,7 @@ ranks of a ``shards=`` run. Leaves in one key of ``ops={("image", "mask"): [...]
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,9 @@ __all__ = [
     "ToCHW",
     "Window",
 ]
+
+
+MOST_OFFSETS = 2**20
 
 
 def __dir__() -> list[str]:
@@ -132,6 +135,10 @@ class Window(Operation):
 
 def _whole(what: str, given: Any) -> tuple[int, ...]:
     """Return whole numbers as Python's."""
+    if not isinstance(given, Iterable):
+        raise ConfigError(f"Window needs {what} as a sequence of whole numbers, got {given!r}")
+    if not 0 < (count := len(given) if isinstance(given, Sized) else 1) <= MOST_OFFSETS:
+        raise ConfigError(f"Window needs from 1 to {MOST_OFFSETS:,} {what}, got {count:,}")
     return tuple(checked_int(f"an element of {what}", each, -(2**40), 2**40) for each in given)
 
 

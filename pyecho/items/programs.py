@@ -62,6 +62,7 @@ def rows_with(ops: Ops, spec: Any, adapter: Adapter) -> tuple[list[Row | None], 
         indexes = indices_of("ops", key, names)
         sharing = [leaves[index] for index in indexes]
         for place, leaf in enumerate(sharing):
+            leaf.check()
             axes = len(leaf.field.shape)
             for number, operation in enumerate(operations, draws):
                 leaf.operations.append(operation._plain(axes, key, place)._replace(draws=number))
@@ -81,14 +82,17 @@ class _Leaf:
         self.field = field
         self.operations: list[Plain] = []
 
-    def program(self, count: int) -> _core.Program:
-        """Return the program of the first `count` operations; `ConfigError` if there is none."""
-        field = self.field
-        if field.by_reference:
+    def check(self) -> None:
+        """Raise `ConfigError` if operations cannot compute with it."""
+        if self.field.by_reference:
             raise ConfigError(
                 f"the leaf {self.name!r} travels by reference, and ops need an array; decode it in "
                 "the source, or use augment="
             )
+
+    def program(self, count: int) -> _core.Program:
+        """Return the program of the first `count` operations; `ConfigError` if there is none."""
+        field = self.field
         shape = [VARIABLE if extent is None else extent for extent in field.shape]
         element, item_bytes = _element_of(field.dtype), field.dtype.itemsize
         try:
@@ -125,7 +129,7 @@ def _check_crops(leaves: list[_Leaf], count: int) -> None:
         if len(set(map(tuple, sizes.values()))) > 1:
             raise ConfigError(
                 "RandomCrop and Window need leaves of the same size on their axes where they share "
-                f"a place, got {sizes}; bring them to one size first, or give each its own key"
+                f"a place, got {sizes}; let the source bring them to one size"
             )
 
 

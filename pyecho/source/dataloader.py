@@ -274,8 +274,7 @@ class DataLoaderSource(Iterable):
     def order(self, following: int | None) -> dict[str, Any] | None:
         """Return what decides the order of passes."""
         given = generators_in(self._sampler)
-        is_drawn = self._has_draws() or self._draws
-        is_drawn = is_drawn or not (following is None or self._is_known)
+        is_drawn = self._has_draws() or self._draws or not self._is_known
         begins = self._begins
         known = {**self._restored, **(self._tried or {})}
         if following in known or (following is not None and self._is_behind(following)):
@@ -293,9 +292,9 @@ class DataLoaderSource(Iterable):
     def set_order(self, order: dict[str, Any] | None) -> None:
         """Have passes be in the order of a state."""
         known = order or {"base": None, "begins": [], "counted": True}
-        here = self._has_draws(), bool(generators_in(self._sampler))
+        here = self._has_draws() or not self._is_known, bool(generators_in(self._sampler))
         there = known["base"] is not None, bool(known["begins"])
-        if self._is_known and here != there:
+        if here != there:
             raise CheckpointError(
                 f"the state is of a DataLoader whose order {_WAYS[there]}, and the order of this "
                 f"one ({type(self._sampler).__name__}) {_WAYS[here]}; make the DataLoader with the "
@@ -327,9 +326,9 @@ class DataLoaderSource(Iterable):
 
 _WAYS = {
     (False, False): "is always the same",
-    (True, False): "is random",
+    (True, False): "is random, or a sampler's of your own",
     (False, True): "comes from a generator=",
-    (True, True): "is random and comes from a generator=",
+    (True, True): "comes from a sampler of your own with a generator",
 }
 
 

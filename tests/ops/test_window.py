@@ -90,7 +90,6 @@ def test_frames_of_a_window_are_resampled_alike():
 @pytest.mark.parametrize(
     ("shape", "operations", "message"),
     [
-        ((5, 4), [ops.Window([])], "offset"),
         ((5, 4), [ops.Window([0], axis=2)], "axes"),
         ((5, 4), [ops.Window([0], anchors=(5, 6))], "an anchor from 5 to 6 on axis 0, which has 5"),
         ((5, 4), [ops.Window([0], anchors=(3, 2))], "an anchor from 3 to 2"),
@@ -120,6 +119,12 @@ def test_windows_that_cannot_be_are_refused(shape, operations, message):
         lambda: ops.Window([2**41]),
         lambda: ops.Window([0], anchors=(1, 2, 3)),
         lambda: ops.Window([0], stride="a"),
+        lambda: ops.Window(3),
+        lambda: ops.Window(None),
+        lambda: ops.Window([]),
+        lambda: ops.Window({"a": 3}),
+        lambda: ops.Window([0], anchors=None),
+        lambda: ops.Window(range(10**9)),
     ],
 )
 def test_wrong_arguments_are_refused(make):
@@ -301,3 +306,19 @@ def test_leaves_of_any_length_share_the_anchors_of_the_first():
     for batch, info in loader:
         lengths = np.array([len(source[index]["b"]) for index in info.source_index])
         np.testing.assert_array_equal(batch["b"], np.minimum(batch["a"], lengths[:, None] - 1))
+
+
+def test_few_large_items_with_many_uses_take_memory_for_few():
+    """Also where a batch has more rows than all of them together are items."""
+    source = np.zeros((3, 40, 1000, 8))
+    loader = pyecho.EchoLoader(
+        source,
+        30,
+        batch_size=90,
+        shuffle_buffer=2,
+        prefetch=1,
+        threads=1,
+        max_bytes=40 * source[0].nbytes,
+        ops=[ops.Window([0]), ops.RandomCrop((1, 1), axes=(1, 2))],
+    )
+    assert sum(len(batch) for batch in loader) == 90

@@ -209,3 +209,38 @@ def test_state_at_the_end_of_a_pass_goes_on_with_workers_that_serve_all_passes()
         next(batches)
     second.load_state_dict(first.state_dict())
     assert [batch.tolist() for batch in second] == [batch.tolist() for batch in batches]
+
+
+class Curriculum(torch.utils.data.Sampler):
+    """The first epoch in order, later ones shuffled by PyTorch's global generator."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __len__(self):
+        return 30
+
+    def __iter__(self):
+        return iter(torch.randperm(30).tolist() if self.epoch else range(30))
+
+
+def test_state_of_a_sampler_that_draws_only_later_knows_later_epochs():
+    def loader():
+        rows = DataLoader(torch.arange(30), batch_size=5, sampler=Curriculum())
+        return pyecho.torch.EchoLoader(rows, 1)
+
+    def epoch_of(loader):
+        return [batch.tolist() for batch in loader]
+
+    torch.manual_seed(1)
+    whole = loader()
+    batches = iter(whole)
+    next(batches)
+    state, rest = whole.state_dict(), epoch_of(batches)
+    torch.manual_seed(2)
+    resumed = loader()
+    resumed.load_state_dict(state)
+    assert epoch_of(resumed) == rest
+    assert epoch_of(resumed) == epoch_of(whole)

@@ -56,16 +56,23 @@ BufferSizes sizes_of(const EchoConfig& config) {
   // Batches ready for the consumer, and one in each worker. Without workers no batches are made ahead.
   const std::uint32_t depth = config.threads == 0 ? 1 : config.prefetch + config.threads;
   const auto waiting = static_cast<std::uint32_t>(Plan::waiting_slots(config.plan.streams, config.plan.capacity));
+  // Returns the most items that have their last use among so many rows: as many as the pool holds, and others that have
+  // all their uses there. An adaptive pool lets an item go for each that comes.
+  const auto leaving = [&](std::uint64_t rows) {
+    return config.plan.adaptive()
+               ? rows
+               : std::min<std::uint64_t>(rows, config.plan.capacity + waiting + (rows - 1) / min_uses + 1);
+  };
   BufferSizes sizes{.config = config,
                     .layout = SlotLayout(config.leaves, config.plan.batch_size, config.with_info, config.shared_slots),
                     .slots = config.plan.capacity + waiting + ahead + config.spare,
                     .ahead = ahead,
                     .depth = depth,
                     .blocks = depth + config.held,
-                    .states = (depth + 1) * std::uint64_t{config.plan.batch_size} +
+                    .states = leaving((depth + 1) * std::uint64_t{config.plan.batch_size}) +
                               (config.plan.min_uses > 0 ? config.plan.capacity : 0)};
-  if (sizes.keeps_items()) {  // slots of the batches made ahead, and at least all of the open one
-    const std::uint64_t kept = std::max<std::uint64_t>(config.plan.batch_size, (depth + 1) * fresh_per_batch);
+  if (sizes.keeps_items()) {  // slots of the batches made ahead, and at least all that leave the pool in the open one
+    const std::uint64_t kept = std::max(leaving(config.plan.batch_size), (depth + 1) * fresh_per_batch);
     sizes.slots += static_cast<std::uint32_t>(std::min<std::uint64_t>(kept, kMaxAhead));
   }
   return sizes;
