@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pickle
 import random
@@ -21,6 +22,9 @@ from multiprocessing.pool import ExceptionWithTraceback  # type: ignore[attr-def
 from typing import Any, NamedTuple
 
 import numpy as np
+
+# Not in the worker: one that is forked while another thread imports the same would wait for ever.
+import numpy.random
 
 from pyecho import _core
 from pyecho.items.nest import node_of
@@ -311,8 +315,6 @@ def _die_with_loader(life: Connection) -> None:
 
     A thread that waits for that would not run while the dataset blocks with the GIL.
     """
-    import fcntl
-
     if hasattr(fcntl, "F_SETSIG"):
         descriptor = life.fileno()
         fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
@@ -329,4 +331,16 @@ def close_ends() -> None:
     The workers would not notice the end of that, as long as the child has them.
     """
     for end in list(ends):
-        end.close()
+        close_end(end)
+
+
+def close_end(end: Any) -> None:
+    """Close an end of a channel once, whatever a fork or another thread does meanwhile.
+
+    A `Connection` forgets its descriptor only after it has closed it, and another one may have the
+    number by then.
+    """
+    descriptor, end._handle = end._handle, None
+    if descriptor is not None:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)

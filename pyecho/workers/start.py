@@ -29,6 +29,7 @@ from pyecho.workers.process import (
     Maker,
     Reply,
     Slots,
+    close_end,
     close_ends,
     ends,
     receive,
@@ -223,8 +224,8 @@ def _leave(owner: int, channel: Connection, life: Connection, process: Any) -> N
     is_owner = owner == os.getpid()
     if is_owner:
         _shut(channel)
-    channel.close()
-    life.close()
+    close_end(channel)
+    close_end(life)
     if is_owner:
         # In a thread, because this may be the garbage collector's call: one of `threading` would
         # take locks that the interrupted code may hold.

@@ -36,3 +36,11 @@ def test_rows_lie_in_their_places_and_the_rest_has_the_value(shapes, axes, dtype
                 np.testing.assert_array_equal(batch.values, expected)
                 lengths = [row.shape if axes > 1 else len(row) for row in of_batch]
                 assert batch.lengths.tolist() == np.array(lengths).tolist()
+
+
+def test_extents_of_different_items_that_make_too_many_bytes_are_refused():
+    """2**64 + 1 of them, which wrap around to one."""
+    items = [np.empty((274_177, 0), np.uint8), np.empty((0, 67_280_421_310_721), np.uint8)]
+    field = Field((None, None), "uint8", max_bytes=1000, pad=0)
+    with pytest.raises(MemoryError):
+        list(EchoLoader(items, 1, batch_size=2, shuffle_buffer=0, fields=field))

@@ -321,3 +321,11 @@ def test_ctrl_c_ends_the_program_and_not_the_workers_before_it():
         loader.close()
         """.replace("import signal, os", "import signal, os; os.setpgid(0, 0)")
     )
+
+
+def test_what_a_worker_begins_with_is_imported_before():
+    """One that is forked while another thread imports would wait for the lock of the import."""
+    run("""
+        import sys, pyecho.workers.process
+        assert {"numpy.random", "fcntl"} <= set(sys.modules)
+    """)

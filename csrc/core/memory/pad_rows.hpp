@@ -6,8 +6,9 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <numeric>
 #include <span>
+
+#include "core/memory/sizes.hpp"
 
 namespace pyecho {
 
@@ -28,10 +29,7 @@ class RowPadding {
   }
 
  private:
-  [[nodiscard]] std::size_t bytes_of(Extents extents) const noexcept {
-    return std::accumulate(extents.begin(), extents.end(), pad_.size(),
-                           [](std::size_t bytes, std::uint64_t extent) { return bytes * extent; });
-  }
+  [[nodiscard]] std::size_t bytes_of(Extents extents) const noexcept { return bytes_of_array(pad_.size(), extents); }
 
   const std::byte* write_axis(std::byte* out, const std::byte* elements, Extents shape,
                               std::size_t axis) const noexcept {

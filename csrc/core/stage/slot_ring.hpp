@@ -120,9 +120,9 @@ class SlotRing {
 
   // Frees the slots.
   void release(std::span<const std::uint32_t> slots);
-  // Wakes producers for released slots that were not announced yet, as many as these. A thread that released slots must
-  // call this before it waits or leaves the stage.
-  void announce_released() { released_.advance_each(unannounced_.exchange_acq_rel(0)); }
+  // Wakes producers for released slots that were not announced yet. A thread that released slots must call this before it
+  // waits or leaves the stage.
+  void announce_released() { released_.advance(unannounced_.exchange_acq_rel(0)); }
 
   // -- No other thread inside --
 

@@ -9,14 +9,10 @@
 // order. If the sleeper's comes later, it sees the new count. If advance()'s comes later, it reads from the sleeper's
 // and therefore sees wake_at_. So no wake-up is lost, no fence is needed, and TSan can check it all.
 //
-// advance_each() is for events of which each serves one sleeper, as a freed slot does. It wakes as many as there are
-// events; wake_at_ then stays as low as it is, so that the next events wake the others.
-//
 // variable | written by          | read by         | order              | pairs with | why
 // count_   | advance [E1]        | await [E4]      | acq_rel RMW        | E1 <-> E4  | see the hand-shake; also makes writes
 //          |                     | read [E5]       | acquire            | E1 -> E5   | before advance visible after await or read
 // wake_at_ | await [E3], alert   | advance [E2]    | relaxed            | by count_  | ordered by E1 <-> E4; writers hold mutex_
-// asleep_  | await, alert        | advance_each    | mutex_             |            | how many threads sleep
 //
 // A condition that is not a count (closed, stopped) is passed to await() as `interrupted`, which is evaluated under the
 // mutex. A thread that changes such a condition must call alert() afterwards.
@@ -86,27 +82,6 @@ class BasicEventCount {
       alert();
     }
   }
-  // Same, but each event is for one sleeper, of which any will do: wakes no more of them than there are events. Every
-  // sleeper whose wait ends must look for what the event stands for.
-  void advance_each(std::uint64_t events) {
-    if (events == 0) {
-      return;
-    }
-    const std::uint64_t now = count_.fetch_add_acq_rel(events) + events;  // [E1], as above
-    if (wake_at_.load_relaxed() > now) {                                  // [E2]
-      return;
-    }
-    {
-      const std::scoped_lock lock(mutex_);
-      if (asleep_ <= events) {
-        wake_at_.store_relaxed(kNobody);
-        events = asleep_;
-      }
-    }
-    for (; events > 0; --events) {
-      wakened_.notify_one();
-    }
-  }
 
   // Returns the count so far. Any thread, wait-free.
   [[nodiscard]] std::uint64_t read() const noexcept { return count_.load_acquire(); }  // [E5] pairs with [E1]
@@ -139,15 +114,9 @@ class BasicEventCount {
       if (interrupted()) {
         return Outcome::kEmpty;
       }
-      ++asleep_;
-      bool late = false;
       if (deadline == kNever) {
         wakened_.wait(lock);
-      } else {
-        late = wakened_.wait_until(lock, deadline) == std::cv_status::timeout;
-      }
-      --asleep_;
-      if (late) {
+      } else if (wakened_.wait_until(lock, deadline) == std::cv_status::timeout) {
         return read() >= target ? Outcome::kOk : Outcome::kTimeout;
       }
     }
@@ -192,7 +161,6 @@ class BasicEventCount {
                                      // under mutex_
   Atomic<std::uint32_t, Atom> waits_without_yield_;  // set and counted down by waiting threads; a heuristic, relaxed
   Mutex mutex_;
-  std::uint64_t asleep_ = 0;  // guarded by mutex_
   // Never destroyed, because destroying a std::condition_variable waits for its sleepers to leave, and in a forked
   // child they stayed in the parent. A Condition must hold no resources beyond its own bytes.
   union {

@@ -93,7 +93,7 @@ TEST(EventCountModel, two_counters_wake_a_sleeper_between_them) {
   expect_none_fails(explore_all(make, kThorough));
 }
 
-// Threads that sleep for a slot, as producers do. Each event is one slot and wakes one of them, whatever the deadlines.
+// Threads that sleep for a slot, as producers do, whatever the deadlines.
 TEST(EventCountModel, no_slot_lies_idle_while_somebody_sleeps_for_one) {
   const auto make = [](const std::vector<std::uint64_t>& releases, bool impatient) {
     struct State {
@@ -105,7 +105,7 @@ TEST(EventCountModel, no_slot_lies_idle_while_somebody_sleeps_for_one) {
     program.threads.emplace_back([=] {
       for (const std::uint64_t slots : releases) {
         state->slots.fetch_add_acq_rel(slots);
-        state->released.advance_each(slots);
+        state->released.advance(slots);
       }
     });
     for (const bool patient : {true, !impatient}) {
