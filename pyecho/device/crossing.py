@@ -17,7 +17,7 @@ from pyecho.items.spec import EchoInfo
 from pyecho.items.tensordicts import TensorDictNode
 
 _PLACE = object()
-"""What crosses, as long as it is not there."""
+"""Stands for a leaf until it is on the device."""
 
 
 class Crossing:
@@ -33,7 +33,7 @@ class Crossing:
         self.parts: list[Leaf] = []  # in the block
         self.converts = True
         self.packed: Packed | None = None  # until it is taken
-        self.memory: Any = None  # on the device
+        self.memory: Any = None  # on the device, likewise
         self.stream: Any = None  # of the memory
         self.arrived: Mark | None = None  # behind what fills the memory
         self.foreign: list[torch.Tensor] = []  # that are on the device already
@@ -43,7 +43,7 @@ class Crossing:
 
     def __del__(self) -> None:
         """Have PyTorch keep memory on the device that a copy may still fill."""
-        if self.copies is None or self.item is not None or sys.is_finalizing():
+        if self.copies is None or self.memory is None or sys.is_finalizing():
             return
         with suppress(RuntimeError):  # the device has failed
             tensor_of(self.memory).record_stream(self.copies)

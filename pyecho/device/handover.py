@@ -205,10 +205,10 @@ class HandOver:
             item, guards = share_item(item)
         crossing.guards = guards
         crossing.item = item
-        crossing.packed = crossing.memory = None
         if packed is not None and packed.is_pinned:
             assert arrived is not None
             packed.memory.give_back(packed.block, arrived)
+        crossing.packed = crossing.memory = None  # before that, Ctrl-C leaves it to the finalizer
         if is_free and packed is not None:
             self.give_back(memory, packed.size_bytes, crossing.stream)
 

@@ -103,7 +103,7 @@ def device_pipeline(
 
 
 class _Crossings:
-    """What links make of batches, with their info, and what the consumer gets of it."""
+    """Sends batches that links have made, with their info, to the consumer."""
 
     def __init__(self, handover: HandOver, *, with_info: bool) -> None:
         self._handover = handover

@@ -22,8 +22,11 @@ from pyecho.source.lists import (
     Lists,
     Loaded,
     StandIn,
+    drawn_from,
     generators_in,
     is_known,
+    restore,
+    states_of,
     torch,
     with_generator,
 )
@@ -115,7 +118,7 @@ class DataLoaderSource(Iterable):
         if self._base is None:  # also if Ctrl-C has come meanwhile
             before = torch().get_rng_state()
             try:
-                self._base = _random(None)
+                self._base = drawn_from(None)
             except BaseException:
                 torch().set_rng_state(before)
                 raise
@@ -202,7 +205,7 @@ class DataLoaderSource(Iterable):
                 f"generator of the DataLoader only from epoch {self._first_known} on; use "
                 "state_dict(payload=True)"
             )
-        return _states(given)
+        return states_of(given)
 
     def _drawn_up_to(self, epoch: int, given: list[Any]) -> list[Any]:
         """Draw the orders of passes that are skipped; return the states after them."""
@@ -219,7 +222,7 @@ class DataLoaderSource(Iterable):
             place = 0
             while block := lists(place, BLOCK):
                 place += len(block)
-            states = _states(given)
+            states = states_of(given)
         return states
 
     def _is_behind(self, epoch: int) -> bool:
@@ -235,10 +238,10 @@ class DataLoaderSource(Iterable):
                 f"{len(given)}"
             )
         for generator, state in zip(given, states, strict=True):
-            _restore(generator, state)
+            restore(generator, state)
         sampler = with_generator(self._sampler, self._seeded(0))
         if (generator := owned(self.object).generator) is not None:
-            _random(generator)  # with which a DataLoader seeds its workers
+            drawn_from(generator)  # with which a DataLoader seeds its workers
         if self._is_known:
             return Begun(partial(iter, sampler))
         from pyecho.torch.random import SeededTorch
@@ -257,7 +260,7 @@ class DataLoaderSource(Iterable):
     def _drawn(self) -> None:
         """Remember where the next pass begins."""
         self._drawn_to_end = self.epoch
-        self._remember(self.epoch + 1, _states(generators_in(self._sampler)))
+        self._remember(self.epoch + 1, states_of(generators_in(self._sampler)))
 
     def _remember(self, epoch: int, begin: list[Any]) -> None:
         if begin:
@@ -280,7 +283,7 @@ class DataLoaderSource(Iterable):
         if following in known or (following is not None and self._is_behind(following)):
             following = None  # known by the state, by a beginning, or by the pass before it
         if following is not None and given:
-            begins = {**begins, following: _states(given)}
+            begins = {**begins, following: states_of(given)}
         listed = [[epoch, list(begin)] for epoch, begin in begins.items()]
         if is_drawn:
             self._draw_base()
@@ -330,22 +333,3 @@ _WAYS = {
     (False, True): "comes from a generator=",
     (True, True): "comes from a sampler of your own with a generator",
 }
-
-
-def _restore(generator: Any, state: Any) -> None:
-    try:
-        generator.set_state(state)
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"the state of the DataLoader's generator cannot be restored ({error}); load an "
-            "earlier one"
-        ) from error
-
-
-def _random(generator: Any) -> int:
-    number = torch().empty((), dtype=torch().int64, device="cpu")
-    return int(number.random_(generator=generator))
-
-
-def _states(generators: list[Any]) -> list[Any]:
-    return [each.get_state() for each in generators]

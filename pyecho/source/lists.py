@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pyecho._core import CheckpointError
 from pyecho.items.rows import rows_of
 from pyecho.source.iterable import batch_of
 from pyecho.source.sampler_reader import SamplerReader
@@ -177,6 +178,28 @@ def is_known(sampler: Any) -> bool:
         or type(each).__module__.startswith("torch.utils.data.")
         for each in samplers_in(sampler)
     )
+
+
+def restore(generator: Any, state: Any) -> None:
+    """Have a generator go on from a state; `CheckpointError` if it is none."""
+    try:
+        generator.set_state(state)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"the state of the DataLoader's generator cannot be restored ({error}); load an "
+            "earlier one"
+        ) from error
+
+
+def drawn_from(generator: Any) -> int:
+    """Draw a number of 63 bits; None: from PyTorch's global generator."""
+    number = torch().empty((), dtype=torch().int64, device="cpu")
+    return int(number.random_(generator=generator))
+
+
+def states_of(generators: list[Any]) -> list[Any]:
+    """Return the state of each generator."""
+    return [each.get_state() for each in generators]
 
 
 def torch() -> Any:

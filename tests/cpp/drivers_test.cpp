@@ -1,4 +1,4 @@
-// What once went wrong between the drivers of an EchoBuffer. That its output is its plan: stress/echo_stress.cpp.
+// Faults that were once between the drivers of an EchoBuffer. That its output is its plan: stress/echo_stress.cpp.
 #include <gtest/gtest.h>
 
 #include <chrono>

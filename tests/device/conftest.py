@@ -19,7 +19,7 @@ def blocks():
 
 @pytest.fixture
 def device(monkeypatch, blocks, request):
-    """What copies to a device that is host memory, of each loader."""
+    """Copies of each loader go to a device that is host memory."""
     if torch.cuda.is_available() and request.path.stem in ON_ANY_DEVICE:
         return []  # the device is a device
 

@@ -1,5 +1,5 @@
-// What the stages of Python share, with the native core of each: how a source is put, how the consumer waits for what
-// comes out, how epochs begin and stop, what a saved state tells of it.
+// The common part of both stages of Python, over the native core of each: a source is put, the consumer waits, epochs
+// begin and stop, and a state is saved.
 #pragma once
 
 #include <pybind11/numpy.h>

@@ -1,4 +1,4 @@
-// What both stages of Python share, made for each of them, and bound.
+// Makes the common part of the stages for both of them, and binds it.
 #include <pybind11/stl.h>
 
 #include <algorithm>

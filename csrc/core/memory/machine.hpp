@@ -1,4 +1,4 @@
-// What this process may have of the machine. Its control groups (version 2 or 1) and its CPU set count where they allow
+// The machine's memory, cores and nodes, as far as this process may use them. Its control groups (version 2 or 1) and its CPU set count where they allow
 // less. A container may see the machine's list of groups and only its own part of their tree: what is missing is passed
 // over. `root`: a folder that stands for "/", in tests.
 #pragma once

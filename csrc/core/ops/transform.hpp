@@ -1,4 +1,4 @@
-// What one use makes of an item: where its part lies is drawn once, then its row is written.
+// Makes the row of one use of an item: draws the place of its part once, then writes.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// What streams with both kinds of factor share: their input, their iterations and their segments. Pure arithmetic: no
+// The common part of streams with both kinds of factor: input, iterations and segments. Pure arithmetic: no
 // threads, no clock, no payload.
 //
 // A stream decides which of its items is drawn next. It works on slot numbers. It is fed the slots of items in source

@@ -1,4 +1,4 @@
-// What a stage tells of itself, and what its consumer has had.
+// Statistics of a stage, and the place of its consumer.
 #pragma once
 
 #include <cstdint>
