@@ -3,6 +3,7 @@
 #include <numpy/arrayscalars.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <new>
 #include <string>
@@ -63,18 +64,11 @@ void copy_column(std::span<std::byte* const> slots, std::size_t slot_offset, con
 
 // For fewer bytes, a call of the system costs more than the faults of pages.
 constexpr std::size_t kMuchBytes = std::size_t{64} << 10U;
-constexpr std::size_t kMaxColumnBytes = 16;
 constexpr std::size_t kMostNumberBytes = 16;  // as ItemView::Source::number has
-// By their size; null for sizes that no number has.
-constexpr std::array<decltype(&copy_column<1>), kMaxColumnBytes + 1> kCopyColumn = [] {
-  std::array<decltype(&copy_column<1>), kMaxColumnBytes + 1> made{};
-  made[1] = &copy_column<1>;
-  made[2] = &copy_column<2>;
-  made[4] = &copy_column<4>;
-  made[8] = &copy_column<8>;
-  made[16] = &copy_column<16>;
-  return made;
-}();
+using CopyColumn = decltype(&copy_column<1>);
+// By the binary logarithm of their size, which is a power of two for numbers.
+constexpr std::array<CopyColumn, 5> kCopyColumn{&copy_column<1>, &copy_column<2>, &copy_column<4>, &copy_column<8>,
+                                                &copy_column<16>};
 
 // True if an array has the dtype and the axes of a leaf, behind so many others.
 bool fits(const LeafSpec& leaf, PyArrayObject* array, std::size_t leading_axes) {
@@ -323,9 +317,8 @@ void ItemView::copy_rows(std::size_t first, const SlotLayout& layout, bool strea
       }
       continue;
     }
-    auto* const copy = source.is_strided || leaf.size_bytes > kMaxColumnBytes ? nullptr : kCopyColumn[leaf.size_bytes];
-    if (copy != nullptr) {
-      copy(slots, leaf.slot_offset, from, source.row_stride_bytes);
+    if (!source.is_strided && leaf.size_bytes <= kMostNumberBytes && std::has_single_bit(leaf.size_bytes)) {
+      kCopyColumn[std::countr_zero(leaf.size_bytes)](slots, leaf.slot_offset, from, source.row_stride_bytes);
       continue;
     }
     for (std::byte* const slot : slots) {
