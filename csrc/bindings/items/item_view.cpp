@@ -318,7 +318,8 @@ void ItemView::copy_rows(std::size_t first, const SlotLayout& layout, bool strea
       continue;
     }
     if (!source.is_strided && leaf.size_bytes <= kMostNumberBytes && std::has_single_bit(leaf.size_bytes)) {
-      kCopyColumn[std::countr_zero(leaf.size_bytes)](slots, leaf.slot_offset, from, source.row_stride_bytes);
+      kCopyColumn[static_cast<std::size_t>(std::countr_zero(leaf.size_bytes))](slots, leaf.slot_offset, from,
+                                                                               source.row_stride_bytes);
       continue;
     }
     for (std::byte* const slot : slots) {
