@@ -47,7 +47,7 @@ class EchoTrainerMixin(_Trainer):  # type: ignore[misc]
     Parameters
     ----------
     echo
-        Options of `pyecho.integrations.accelerate.EchoLoader`, `factor` among them. With
+        Options of `pyecho.integrations.accelerate.EchoLoader`, ``factor`` among them. With
         ``batch_size=None`` the collator's batches are echoed as they are. A dataset without a
         length needs `steps_per_epoch`, or ``TrainingArguments(max_steps=)``.
 

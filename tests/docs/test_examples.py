@@ -45,7 +45,9 @@ def documents(*, run=True):
 def test_examples_run(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # Without fork, workers would import the classes of an example from a module, which it is not.
-    monkeypatch.setattr(multiprocessing, "get_context", lambda given: GET_CONTEXT(given or "fork"))
+    monkeypatch.setattr(
+        multiprocessing, "get_context", lambda given=None: GET_CONTEXT(given or "fork")
+    )
     namespace = {"__name__": "__main__"}
     for line, code in blocks(path.read_text()):
         exec(compiled(path, line, code), namespace)
