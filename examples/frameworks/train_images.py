@@ -62,7 +62,7 @@ def main(folder, checkpoint="images.pt", epochs=90, factor=3, batch_size=256, wo
         factor,
         batch_size=batch_size,  # of each rank
         shuffle=True,
-        num_workers=workers,  # of each rank
+        num_workers=workers,  # of each rank: cores / GPUs
         fields={"image": Field((None, None, 3), "uint8", max_bytes=16 << 20)},
         ops={
             "image": [
