@@ -105,7 +105,7 @@ class EchoStats:
 
     @property
     def ratio(self) -> float:
-        """R = t_up / t_down: source time per item over consumer time per use; nan while unknown.
+        """R = t_up / t_down, source time per item over consumer time per use; nan while unknown.
 
         The source's time is `upstream_seconds`, or `source_seconds` while that is unknown.
         """
