@@ -45,7 +45,7 @@ class EchoStats:
     h2d_bytes: int = 0
     """Bytes copied to a device."""
     log: dict[Any, Any] = field(default_factory=dict, compare=False)
-    """Decisions of an `Adaptive` factor so far, for its `Adaptive.replay`, as read-only arrays, by the
+    """Decisions of an `Adaptive` factor so far, for `Adaptive.replay`, in read-only arrays, by the
     first epoch of passes that flow into each other, and of later segments (epoch, pass, joints)."""
 
     def __add__(self, other: EchoStats) -> EchoStats:
