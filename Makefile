@@ -76,7 +76,7 @@ faults: gtest .venv/test.stamp ## Put each fault of tests/faults.toml into a cop
 
 nightly: .venv/test.stamp ## What is left out of .ci/run (hours): stress, sanitizers, faults, speed, all emulated schedules, other libraries, Pythons and processors
 	PYECHO_STRESS=1 $(MAKE) test test-cuda-all sanitize examples
-	$(MAKE) lint fuzz
+	$(MAKE) lint fuzz docs
 	$(MAKE) faults
 	$(MAKE) ecosystem test-aarch64
 	$(BIN)/python benchmarks/gate.py

@@ -21,7 +21,7 @@ joints in that pass so far."""
 class Adaptive:
     """As many uses of each item as the source's speed makes necessary.
 
-    Pass it as the `factor` of a loader or buffer. Before each batch the pool takes every item that
+    Pass it as the factor of a loader or buffer. Before each batch the pool takes every item that
     has arrived. While the source keeps up, each item has `min` uses; when it does not, the pool
     repeats its items, evenly, up to `max` uses, and only then the consumer waits. In a full pool
     the item with the most uses leaves for a new one, the oldest among equals. At the end of the

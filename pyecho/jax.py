@@ -84,10 +84,14 @@ class EchoLoader(pyecho.EchoLoader):
     pad_last
         As in `pyecho.EchoLoader`, so that a step is compiled once.
 
-    Raises `ConfigError` also if `batch_size` is not divisible by the parts that `sharding` makes of
-    the rows, or the last batch may be short there (pass `pad_last` or `drop_last`); with the first
-    item, if JAX has no arrays of a dtype. ``state_dict(payload=True)`` raises `EchoError` if arrays
-    span several processes.
+    Raises
+    ------
+    ConfigError
+        If `batch_size` is not divisible by the parts that `sharding` makes of the rows, or the last
+        batch may be short there (pass `pad_last` or `drop_last`); with the first item, if JAX has
+        no arrays of a dtype.
+    EchoError
+        In ``state_dict(payload=True)``, if arrays span several processes.
     """
 
     _adapter = ADAPTER

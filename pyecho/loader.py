@@ -230,7 +230,7 @@ class EchoLoader(BaseLoader):
         Raises
         ------
         ConfigError
-            If the source is an iterator, whose items would be lost, or if `worth` is no `Worth`.
+            If the source is an iterator, whose items would be lost, or if ``worth`` is no `Worth`.
         EchoError
             If an iteration of this loader is under way, if the source ends within a few batches,
             or while a trace is being recorded.

@@ -45,7 +45,7 @@ class EchoStats:
     h2d_bytes: int = 0
     """Bytes copied to a device."""
     log: dict[Any, Any] = field(default_factory=dict, compare=False)
-    """Decisions of an `Adaptive` factor so far, for its `Adaptive.replay`: read-only arrays, by the
+    """Decisions of an `Adaptive` factor so far, for `Adaptive.replay`, in read-only arrays, by the
     first epoch of passes that flow into each other, and of later segments (epoch, pass, joints)."""
 
     def __add__(self, other: EchoStats) -> EchoStats:
@@ -105,7 +105,7 @@ class EchoStats:
 
     @property
     def ratio(self) -> float:
-        """R = t_up / t_down: source time per item over consumer time per use; nan while unknown.
+        """R = t_up / t_down, source time per item over consumer time per use; nan while unknown.
 
         The source's time is `upstream_seconds`, or `source_seconds` while that is unknown.
         """

@@ -1,4 +1,4 @@
-"""Draws trace.png: a part of a trace of the demonstration, without echoing and with it.
+"""Draws trace.png: when the consumer of the demonstration steps, without echoing and with it.
 
 pyecho demo --factors 1,5 --seeds 1 --trace run.json
 python docs/figures/trace.py run.json 1 5        # the factors of the runs, in their order
@@ -15,20 +15,9 @@ import matplotlib
 
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
-from matplotlib.axes import Axes
-from matplotlib.patches import Patch
 
-SHOWN_SECONDS = 0.6
-LANES = ("pyecho-feeder", "consumer")
-COLOURS = {
-    "source": "#6b7f99",
-    "put": "#2f3e52",
-    "plan": "#2f3e52",
-    "gather": "#d98a29",
-    "wait for room": "#d8d8d8",
-    "wait": "#f3d9d5",
-    "step": "#2a6f4e",
-}
+SHOWN_SECONDS = 1.5
+STEP, WAIT = "#2a6f4e", "#f3d9d5"
 
 
 def main() -> None:
@@ -37,42 +26,35 @@ def main() -> None:
     factors = sys.argv[2:]
     names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     spans = [e for e in events if e["ph"] == "X"]
-    figure, panels = plt.subplots(len(factors), 1, figsize=(9, 3.6), layout="constrained")
-    for axes, factor, (begin, end) in zip(panels, factors, runs(spans, names), strict=True):
-        middle = (begin + end) / 2
-        draw(axes, spans, names, middle, middle + SHOWN_SECONDS * 1e6)
-        axes.set_title(f"e = {factor}", loc="left", fontsize=10)
-    panels[-1].set_xlabel("milliseconds")
-    keys = [Patch(color=colour, label=name) for name, colour in COLOURS.items()]
-    figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), fontsize=8)
+    begins = dict[int, float]()  # of each run, by its feeder
+    for span in spans:
+        if names[span["tid"]] == "pyecho-feeder":
+            begins.setdefault(span["tid"], span["ts"])
+    figure, panels = plt.subplots(
+        len(factors), 1, figsize=(9, 2.6), sharex=True, layout="constrained"
+    )
+    for axes, factor, begin in zip(panels, factors, begins.values(), strict=True):
+        shares = [share for span in spans if (share := part(span, begin))]
+        busy = sum(length for name, _, length in shares if name == "step") / SHOWN_SECONDS
+        for name, start, length in shares:
+            colour, edge = (STEP, "white") if name == "step" else (WAIT, "none")
+            axes.barh(0, length, left=start, color=colour, edgecolor=edge, linewidth=0.5)
+        axes.set_title(
+            f"e = {factor}: training for {busy:.0%} of the time", loc="left", fontsize=11
+        )
+        axes.set_yticks([])
+        axes.set_xlim(0, SHOWN_SECONDS)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+    panels[-1].set_xlabel("seconds from the beginning of the run; green: a step, light: it waits")
     figure.savefig(Path(__file__).with_suffix(".png"), dpi=110)
 
 
-def runs(spans: list[dict[str, Any]], names: dict[int, str]) -> list[tuple[float, float]]:
-    """Return the time of each run: of each loader, and so of each feeder."""
-    times: dict[int, list[float]] = {}
-    for span in spans:
-        if names[span["tid"]] == LANES[0]:
-            times.setdefault(span["tid"], []).append(span["ts"])
-    return [(min(found), max(found)) for found in times.values()]
-
-
-def draw(
-    axes: Axes, spans: list[dict[str, Any]], names: dict[int, str], begin: float, end: float
-) -> None:
-    """Draw the spans of a time, each thread in a lane; inner ones over outer ones."""
-    for span in spans:
-        start, stop = max(begin, span["ts"]), min(end, span["ts"] + span["dur"])
-        name = names[span["tid"]]
-        if start < stop and name in LANES:
-            lane = len(LANES) - 1 - LANES.index(name)
-            left, width = (start - begin) / 1e3, (stop - start) / 1e3
-            edge = "white" if span["name"] == "step" else "none"
-            colour = COLOURS[span["name"]]
-            axes.barh(lane, width, left=left, height=0.7, color=colour, edgecolor=edge)
-    axes.set_yticks(range(len(LANES)), [name.removeprefix("pyecho-") for name in LANES[::-1]])
-    axes.set_xlim(0, (end - begin) / 1e3)
-    axes.spines[["top", "right"]].set_visible(False)
+def part(span: dict[str, Any], begin: float) -> tuple[str, float, float] | None:
+    """Return name, start and length in seconds of what is shown of a span of the consumer."""
+    start, stop = (span["ts"] - begin) / 1e6, (span["ts"] + span["dur"] - begin) / 1e6
+    start, stop = max(0, start), min(SHOWN_SECONDS, stop)
+    shown = span["name"] in ("wait", "step") and start < stop
+    return (span["name"], start, stop - start) if shown else None
 
 
 if __name__ == "__main__":

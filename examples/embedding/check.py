@@ -44,8 +44,9 @@ def write_shard(path, first, count, *, kind="png", broken=None):
 
 
 def check_first():
-    """C: two threads that put numbers; docs/embedding.md includes the file."""
-    assert run(BUILD / "first_echo") == f"2000 rows, sum {2 * sum(range(1000))}\n"
+    """C and C++: threads that put numbers; docs/embedding.md includes the C++."""
+    for program in ("first_echo", "first_echo_cpp"):
+        assert run(BUILD / program) == f"2000 rows, sum {2 * sum(range(1000))}\n"
 
 
 def check_rust():

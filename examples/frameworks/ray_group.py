@@ -28,7 +28,7 @@ class Meeting:
 
 
 class RayGroup:
-    """See pyecho.run.ranks.Group. Ends with the worker of rank 0."""
+    """See pyecho.torch.distributed.Group. Ends with the worker of rank 0."""
 
     def __init__(self):
         context = ray.train.get_context()

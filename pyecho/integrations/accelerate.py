@@ -61,9 +61,12 @@ class EchoLoader(pyecho.torch.EchoLoader, DataLoaderStateMixin):  # type: ignore
         As in `pyecho.torch.EchoLoader`, such as ``Device(accelerator.device, echo=True)``. None:
         the accelerator's, if it places batches.
 
-    Raises `ConfigError` if the source is another one; if the first of several processes would read
-    it for all, or would have to tell the others a random order; if gradients accumulate, and the
-    loader has no length.
+    Raises
+    ------
+    ConfigError
+        If the source is another one; if the first of several processes would read it for all, or
+        would have to tell the others a random order; if gradients accumulate, and the loader has no
+        length.
     """
 
     @with_options

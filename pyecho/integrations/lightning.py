@@ -22,7 +22,7 @@ __all__ = ["EchoCallback"]
 
 
 class EchoCallback(Callback):  # type: ignore[misc]
-    """Logs ``stats().scalars()`` of each training loader that is an `EchoLoader`.
+    """Logs ``stats().scalars()`` of each training loader that is a `pyecho.EchoLoader`.
 
     ::
 

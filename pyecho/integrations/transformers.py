@@ -47,12 +47,15 @@ class EchoTrainerMixin(_Trainer):  # type: ignore[misc]
     Parameters
     ----------
     echo
-        Options of `pyecho.integrations.accelerate.EchoLoader`, `factor` among them. With
+        Options of `pyecho.integrations.accelerate.EchoLoader`, ``factor`` among them. With
         ``batch_size=None`` the collator's batches are echoed as they are. A dataset without a
         length needs `steps_per_epoch`, or ``TrainingArguments(max_steps=)``.
 
-    Raises `ConfigError` in ``train()`` if batches hold groups of equal prompts, as those of TRL's
-    ``GRPOTrainer``: echoes would tear them apart.
+    Raises
+    ------
+    ConfigError
+        In ``train()``, if batches hold groups of equal prompts, as those of TRL's ``GRPOTrainer``:
+        echoes would tear them apart.
     """
 
     data_collator: Any

@@ -1,4 +1,4 @@
-"""Rows of Arrow arrays as leaves of items; docs/concepts.md says what each type becomes."""
+"""Rows of Arrow arrays as leaves of items; docs/sources.md says what each type becomes."""
 
 from __future__ import annotations
 

@@ -64,11 +64,15 @@ class EchoLoader(pyecho.EchoLoader):
         equally many batches in every epoch, as many as the longest source needs; so sources need a
         length, or the loader `steps_per_epoch`. See docs/ranks.md.
 
-    Raises `ConfigError` also if `device` names none; in example echoing, if the source yields
-    tensors that are not dense tensors in host memory, or arrays whose dtype torch does not have; in
-    batch echoing with a `device`, if it yields masked arrays, or tensors in host memory that are
-    not dense. With the first batch, if the device is not there, or needs more memory than its
-    `Device` allows; and `CudaError`, if it is a CUDA device and CUDA is missing.
+    Raises
+    ------
+    ConfigError
+        If `device` names none. In example echoing, if the source yields tensors that are not dense
+        and in host memory, or arrays whose dtype torch does not have; in batch echoing with a
+        `device`, if it yields masked arrays, or host tensors that are not dense. With the first
+        batch, if the device is not there, or needs more memory than its `Device` allows.
+    CudaError
+        With the first batch, if it is a CUDA device and CUDA is missing.
     """
 
     _adapter = TorchAdapter()

@@ -12,17 +12,17 @@ import torch.distributed as dist
 
 from pyecho._core import CheckpointError, ConfigError, EchoError
 from pyecho.loader import EchoLoader
-from pyecho.run.ranks import check_rank
+from pyecho.run.ranks import Group, check_rank
 from pyecho.state.loaded import Loaded, digest, is_named
 
-__all__ = ["RunState", "TorchGroup"]
+__all__ = ["Group", "RunState", "TorchGroup"]
 
 MOST_TEXT = 2**26  # characters of the JSON of a state
 MOST_PARTS = 2**18  # lists and dicts in it
 
 
 class TorchGroup:
-    """A process group of ``torch.distributed``; see `pyecho.run.ranks.Group`.
+    """A process group of ``torch.distributed``; see `Group`.
 
     Collectives go over gloo and the host's memory: over the group itself if that is its backend,
     else over one of its own with the same ranks. They run in the thread that iterates.
@@ -32,7 +32,7 @@ class TorchGroup:
         if not isinstance(group, dist.ProcessGroup):
             raise ConfigError(
                 "group must be 'auto', None, a ProcessGroup of torch.distributed, or an object "
-                f"with rank, size and gather (pyecho.run.ranks.Group), got {group!r}"
+                f"with rank, size and gather (pyecho.torch.distributed.Group), got {group!r}"
             )
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         if self.rank < 0:

@@ -72,8 +72,8 @@ class WorthEstimate:
     reason: str
     """The measurement that is missing if it is not, else empty."""
     generalises: bool
-    """False once examples come again (a later pass) and there is no validation loss since: losses
-    are no longer those of unseen examples, and the estimate is that of the first pass."""
+    """False once examples come again (a later pass) and there is no validation loss since.
+    Losses are then no longer those of unseen examples, and the estimate is of the first pass."""
     gap: tuple[float, ...]
     """Mean recent loss on uses 1, 2, ... less that on fresh ones; NaN where there was none.
     Negative where the model knows examples by heart."""

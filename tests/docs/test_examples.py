@@ -6,6 +6,7 @@ whose fence says ```python no-run is compiled only.
 
 import gc
 import inspect
+import multiprocessing
 import re
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pyecho
 import pyecho.torch
 
 ROOT = Path(__file__).parents[2]
+GET_CONTEXT = multiprocessing.get_context
 FENCE = re.compile(r"^```(?P<words>[^\n]*)\n(?P<code>.*?)^```\s*$", re.DOTALL | re.MULTILINE)
 
 
@@ -42,6 +44,10 @@ def documents(*, run=True):
 @pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
 def test_examples_run(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    # Without fork, workers would import the classes of an example from a module, which it is not.
+    monkeypatch.setattr(
+        multiprocessing, "get_context", lambda given=None: GET_CONTEXT(given or "fork")
+    )
     namespace = {"__name__": "__main__"}
     for line, code in blocks(path.read_text()):
         exec(compiled(path, line, code), namespace)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -137,3 +138,26 @@ def test_example_that_is_killed_goes_on_exactly_with_another_seed(name, needed, 
     assert seen("killed", 1, SAVED_AT, KILLED_AT) == whole[:KILLED_AT]
     assert seen("killed", 2, 0, 0) == whole[SAVED_AT:]
     assert set(Counter(chain.from_iterable(whole)).values()) == {2 * 2}  # uses, in two epochs
+
+
+@pytest.mark.slow
+def test_images_train_on_two_ranks_and_go_on(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    for number in range(40):
+        folder = tmp_path / "pictures" / f"class {number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        image.new("RGB", (240 + number, 250), (90, 90, 90)).save(folder / f"{number}.png")
+    code = "import sys, train_images as it\nif __name__ == '__main__':\n    "
+    options = "epochs=int(sys.argv[1]), batch_size=16, workers=1"
+    (tmp_path / "run.py").write_text(f"{code}it.main('pictures', {options})")
+    command = [sys.executable, "-P", "-m", "torch.distributed.run", "--nproc-per-node=2", "run.py"]
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES), "CUDA_VISIBLE_DEVICES": ""}
+    options = {"cwd": tmp_path, "env": environment, "text": True, "capture_output": True}
+
+    def epochs(number):
+        ended = subprocess.run([*command, number], timeout=200, **options)
+        assert ended.returncode == 0, ended.stderr
+        return [line.split(":")[0] for line in ended.stdout.splitlines()]
+
+    assert epochs("3") == ["epoch 0"]
+    assert epochs("9") == ["epoch 1", "epoch 2"]

@@ -17,7 +17,7 @@
 // (segments.hpp). For that it numbers the items of a run, from 0.
 //
 // With several streams, items wait for their stream while others draw, so PlanConfig::slots has room for more of them
-// (waiting_slots(), whose bound is proved in docs/memory_model.md).
+// (waiting_slots(), whose bound is proved in csrc/core/memory_model.md).
 //
 // A stream draws its part of the rows at once, as far as it needs no input; the uses wait until their turns. So it asks
 // for input in its turn only, and the bound holds.

@@ -31,9 +31,9 @@ class Times:
     """The times of a pipeline's parts for one batch, in seconds. Parts work at the same time."""
 
     upstream: float
-    """t_up: time of the source, running freely, for as many fresh examples as a batch has."""
+    """Time t_up of the source, running freely, for as many fresh examples as a batch has."""
     downstream: float
-    """t_down: time of the consumer for a step; 0 if there is no step function."""
+    """Time t_down of the consumer for a step; 0 if there is no step function."""
     cycle: float
     """The least time from one batch to the next when the source is not the limit."""
     augmentation: float = 0.0
@@ -87,9 +87,9 @@ class Facts:
     unmeasured: str = ""
     """Why there are no times with workers."""
     workers_of: str = "loader"
-    """The object that has the option `num_workers`: the loader, or the DataLoader it reads."""
+    """The object that has the option `num_workers`, the loader or the DataLoader it reads."""
     epochs: int | None = None
-    """Passes of the training; None: many."""
+    """Passes of the training; None stands for many."""
     worth: tuple[float, ...] = ()
     """By `Worth`, E(1), E(2), ...; empty if it is not known."""
 
@@ -130,7 +130,7 @@ class Remedy:
 
     @property
     def effort(self) -> tuple[bool, int]:
-        """Orders changes that gain as much: without repeats first, then the simpler ones."""
+        """Orders changes that gain as much, without repeats first, then the simpler ones."""
         return self.factor > SLACK, get_args(Kind).index(self.kind)
 
     def __str__(self) -> str:
@@ -169,7 +169,7 @@ class Advice:
     """The least factor, R or 1, at which the accelerator is full; None if no factor fills it, or
     without a step function."""
     limit: str
-    """Limit of the loader at its factor: source, augmentation, gather, upload or consumer."""
+    """Limit of the loader at its factor (source, augmentation, gather, upload or consumer)."""
     facts: Facts
     """Measurements beside the times."""
     remedies: tuple[Remedy, ...]
