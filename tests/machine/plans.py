@@ -133,8 +133,9 @@ class Plan:
         return self.of_torch and self.kind.plain_states
 
     @property
-    def flows(self) -> bool:
-        return self.options["epochs"] is not None or self.options["steps_per_epoch"] is not None
+    def batches_are_its_own(self) -> bool:
+        """True if its consumer may change batches."""
+        return self.options["batch_size"] is not None and "collate_fn" not in LINKS[self.links]
 
     @property
     def iterations(self) -> int:

@@ -8,6 +8,7 @@ import pickle
 from itertools import islice
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from drivers import length_of
@@ -24,6 +25,8 @@ from hypothesis.stateful import (
 from interrupt_points import Interrupts
 from interrupts import unraisable_interrupts_dropped
 from plans import LAST, OTHER_SEED, SEED_OF_ORDER, Driver, Plan, drivers, plain, plans
+
+from pyecho.items.nest import leaves_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:the source .* yielded nothing"),
@@ -70,6 +73,15 @@ def saved_by_torch(state: Any) -> Any:
     torch.save(state, file)
     file.seek(0)
     return torch.load(file, weights_only=True)
+
+
+def overwrite(batch: Any) -> None:
+    """Do with a batch what its consumer may, which changes nothing that comes later."""
+    for leaf in leaves_of(batch):
+        if isinstance(leaf, torch.Tensor):
+            leaf.zero_()
+        elif isinstance(leaf, np.ndarray):
+            leaf[...] = 0
 
 
 class Consumer(RuleBasedStateMachine):
@@ -169,7 +181,10 @@ class Consumer(RuleBasedStateMachine):
         """Return so many batches, fewer at the end. An interrupted next() is made once more."""
         found: list[Any] = []
         if interrupts is None:
-            found += (plain(each) for each in islice(self.iterator, count))
+            for emission in islice(self.iterator, count):
+                found.append(plain(emission))
+                if self.plan.batches_are_its_own:
+                    overwrite(emission[0])
             return found
         taken: list[Any] = []
         with unraisable_interrupts_dropped():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from worked import FREE, Rows, Sized, emitted, plain
+from worked import FREE, Rows, Sized, emitted
 
 import pyecho
 from pyecho import Field, SpecMismatch, ops
@@ -47,23 +47,6 @@ def test_first_item_alone_travels_in_a_message(monkeypatch):
     monkeypatch.setattr(start, "receive", noted)
     emitted(Sized(), 1, batch_size=8, fields=Sized.fields, num_workers=2)
     assert max(sizes[1:]) < 1000 < sum(np.asarray(each).nbytes for each in Sized()[1].values())
-
-
-@pytest.mark.parametrize("ways", [(0, 2), (2, 3), (2, 0)])
-def test_state_goes_on_with_another_number_of_workers(ways):
-    def loader(workers):
-        return pyecho.EchoLoader(
-            Sized(), 2, batch_size=4, shuffle=True, fields=Sized.fields, num_workers=workers
-        )
-
-    with loader(ways[0]) as first, loader(ways[1]) as second:
-        batches = iter(first)
-        for _ in range(7):
-            next(batches)
-        second.load_state_dict(first.state_dict())
-        rest = [plain(each) for each in batches]
-        assert [plain(each) for each in second] == rest
-        assert len(rest) == 23
 
 
 @kinds
