@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import pyecho
 from pyecho import _core
 
-many = settings(max_examples=max(600, settings.default.max_examples))
+many = settings(max_examples=max(300, settings.default.max_examples))
 factors = st.one_of(
     st.integers(1, 6), st.floats(1, 5, allow_nan=False), st.sampled_from([1.5, 2.25, 3.999])
 )

@@ -52,26 +52,6 @@ def test_native_source_has_each_example_as_often_as_the_factor(options, producer
     loader.close()
 
 
-def test_torch_loader_gives_tensors_and_augments_each_use():
-    def augment(batch, rng):
-        return {"x": batch["x"] + 1000 * rng.integers(1, 3)}
-
-    loader = pyecho.torch.EchoLoader(Numbers(50), 2, batch_size=5, augment=augment)
-    found = rows(loader)
-    assert (np.bincount(found % 1000) == 2).all()
-    assert found.min() >= 1000
-    loader.close()
-
-
-def test_state_without_payload_is_refused():
-    loader = loader_of(Numbers(100))
-    iterator = iter(loader)
-    next(iterator)
-    with pytest.raises(pyecho.EchoError, match="payload=True"):
-        loader.state_dict(payload=False)
-    loader.close()
-
-
 # ---------------------------------------------------------------- ends
 
 
