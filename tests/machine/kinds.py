@@ -96,6 +96,9 @@ KINDS: dict[str, Kind] = {
     "map-style batches": Kind(
         sources.Batches, indexed=True, rows=lambda items, number: 2 * items, **CUT
     ),
+    "lists of examples": Kind(
+        sources.Lists, indexed=True, rows=sources.rows_of_lists, options={"unbatch": "lists"}
+    ),
     "shuffled": Kind(Indexed, indexed=True, options=SHUFFLE, **ORDERED),
     "shuffled array": Kind(np.arange, indexed=True, options=SHUFFLE, **ORDERED),
     "sized": Kind(lambda items: Sized(examples(items)), known=True),

@@ -151,7 +151,7 @@ class Plan:
         loader = pyecho.torch.EchoLoader if self.of_torch else pyecho.EchoLoader
         with segments_of(self.segment_uses):
             source = self.kind.make(self.items)
-            return loader(source, unbatch=self.kind.cut, with_info=True, **options)
+            return loader(source, **{"unbatch": self.kind.cut, "with_info": True} | options)
 
     def flow_of(self, flow: int, number: int) -> int:
         """Return the epoch in which the flow of iteration `number` begins, if one was under way."""

@@ -88,6 +88,19 @@ class Batches(Indexed):
         return columns(2 * index, 2 * index + 2)
 
 
+class Lists(Indexed):
+    """Items are lists of none to two examples, or one."""
+
+    def __getitem__(self, index: int) -> Any:
+        first = rows_of_lists(range(self.items)[index], 0)
+        examples = list(map(np.int64, range(first, first + index % 3)))
+        return examples[0] if index % 6 == 1 else examples
+
+
+def rows_of_lists(items: int, number: int) -> int:
+    return sum(index % 3 for index in range(items))
+
+
 class Told(Iterated):
     """Has another order in each epoch, which it is told."""
 
