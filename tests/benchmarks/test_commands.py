@@ -16,7 +16,6 @@ SCRIPTS = {  # what they need, and with which options they are short
     "ops_training": ("sklearn", ""),
     "paper": ("torch", "--only 5"),
     "peers": ("numpy", "--only pyecho --work batch,256B"),
-    "ranks": ("torch", ""),
     "refurbished": ("sklearn", ""),
     "remedies": ("torch", "--steps 5"),
     "scaling": ("numpy", ""),
