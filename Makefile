@@ -77,6 +77,7 @@ faults: gtest .venv/test.stamp ## Put each fault of tests/faults.toml into a cop
 nightly: .venv/test.stamp ## What is left out of .ci/run (hours): stress, sanitizers, faults, speed, all emulated schedules, other libraries, Pythons and processors
 	PYECHO_STRESS=1 $(MAKE) test test-cuda-all sanitize examples
 	$(MAKE) lint fuzz docs
+	$(MAKE) demo DEMO_ARGS="--factors 1,3 --seeds 1"
 	$(MAKE) faults
 	$(MAKE) ecosystem test-aarch64
 	$(BIN)/python benchmarks/gate.py
@@ -101,10 +102,9 @@ ecosystem: .venv/package.stamp ## Test pyecho with other libraries, each in an e
 wheels: .venv-wheels/tools.stamp ## Build the sdist and a wheel for $(PYTHON) into dist/, on Linux for systems with a glibc about as new as this one or newer
 	PATH="$(CURDIR)/.venv-wheels/bin:$$PATH" sh tools/wheels.sh
 
-# NumPy 1.26 has no wheels for Python 3.13 and newer.
-test-wheel: ## Install WHEEL (else that of make wheels) in bare environments, with NumPy 1.26 and 2, and run tests that need only these
-	$(call test_wheel,numpy>=2)
-	@if $(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then $(call test_wheel,numpy==1.26.*); fi
+# NumPy 1.26 has no wheels for Python 3.13 and newer. The other tests are run with NumPy 2.
+test-wheel: ## Install WHEEL (else that of make wheels) in a bare environment, with NumPy 1.26 if it can be had, and run tests that need only these
+	@if $(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then $(call test_wheel,numpy==1.26.*); else $(call test_wheel,numpy>=2); fi
 
 # qemu 7.2 itself fails an assertion when a fork of a process with threads starts one.
 test-aarch64: .venv/tools.stamp ## Compile the C++ tests for aarch64 and run them in qemu's user mode (Debian: g++-aarch64-linux-gnu, qemu-user)
@@ -191,7 +191,9 @@ build/test-wheel/bin/pip install --quiet $(WHEEL) "$(1)"; \
 build/test-wheel/bin/python -I -c "import numpy, pyecho, pyecho.bench.gather, pyecho.demo; print('NumPy', numpy.__version__)"; \
 build/test-wheel/bin/pyecho info; \
 build/test-wheel/bin/pip install --quiet "pytest>=8" hypothesis; \
-build/test-wheel/bin/pytest --quiet $(RAW_TESTS)
+build/test-wheel/bin/pytest --quiet $(RAW_TESTS); \
+build/test-wheel/bin/pip install --quiet --upgrade "numpy>=2"; \
+build/test-wheel/bin/python -I -c "import numpy, pyecho; print(list(pyecho.EchoLoader([1], 2)), 'NumPy', numpy.__version__)"
 endef
 
 gtest:

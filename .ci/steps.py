@@ -39,6 +39,7 @@ ONLY_IF_CHANGED = {  # make nightly runs these in any case
     "tidy": [*NATIVE, "benchmarks/cpp"],
     "examples": [*NATIVE, "examples/embedding"],
     "benchmarks": ["benchmarks", "pyecho/bench", "tests/benchmarks"],
+    "demo": ["Makefile", "pyecho/demo"],  # make test-python runs most of it
     "cuda": [
         *("pyecho/device", "pyecho/cuda.py", "pyecho/torch"),
         *("csrc/bindings/device", "csrc/bindings/stages/batches.cpp"),

@@ -178,12 +178,3 @@ def test_state_of_a_run_with_another_log_is_an_error():
     other.load_state_dict(state)
     with pytest.raises(pyecho.CheckpointError, match="not that of this run"):
         next(iter(other))
-
-
-def test_replay_refuses_a_log_that_grows_without_end_and_says_where():
-    nest = [1]
-    for _ in range(60):
-        nest = [nest, nest]
-    for column in (nest, [nest], [1, 2**2000], np.broadcast_to(np.int64(1), (10**13,)), [0.5]):
-        with pytest.raises(pyecho.ConfigError, match=r"log\[3\] needs"):
-            pyecho.Adaptive(4).replay({0: [1, 2], 3: column})

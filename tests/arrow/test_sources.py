@@ -1,13 +1,10 @@
 """Arrow tables and streams as sources: epochs, lengths, states, threads, and whose memory it is."""
 
-import pickle
-
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-import torch
-from drivers import DRIVERS, drivers, pyecho_threads, repeated
+from drivers import DRIVERS, drivers, pyecho_threads
 
 import pyecho
 import pyecho.torch
@@ -52,27 +49,6 @@ def emitted(batches):
         found += numbers
         del batch
     return found
-
-
-@many
-@drivers
-@pytest.mark.parametrize("unbatch", [False, True])
-def test_rows_are_the_examples_in_every_epoch(kind, driver, unbatch):
-    options = {"batch_size": 4, "unbatch": unbatch, **DRIVERS[driver]}
-    loader = pyecho.EchoLoader(SOURCES[kind](), 3, **options)
-    assert sorted(emitted(loader)) == repeated(range(ROWS), 3)
-    if kind == "reader":
-        with pytest.warns(RuntimeWarning, match="yielded nothing: it is an iterator"):
-            assert emitted(loader) == []
-    else:
-        assert sorted(emitted(loader)) == repeated(range(ROWS), 3)
-
-
-@many
-def test_output_is_that_of_the_list_of_its_rows(kind):
-    options = {"batch_size": 4, "seed": 3, "epochs": None, "factor": 2}
-    rows = emitted(pyecho.EchoLoader(table().to_pylist(), **options))
-    assert emitted(pyecho.EchoLoader(SOURCES[kind](), **options)) == rows
 
 
 @pytest.mark.parametrize("kind", ["table", "record batch", "frame"])
@@ -151,14 +127,6 @@ def test_null_in_an_array_is_refused_with_its_row():
 # ---------------------------------------------------------------- batch echoing
 
 
-@many
-def test_record_batches_are_the_items_of_batch_echoing(kind):
-    items = list(pyecho.EchoLoader(SOURCES[kind](), 2))
-    sizes = [ROWS] if kind in ("record batch", "frame") else [5, 5, 5, 5, 3]
-    assert [len(item["x"]) for item in items] == repeated(sizes)
-    assert emitted(items[::2]) == list(range(ROWS))
-
-
 def test_item_shows_the_memory_of_the_table_and_cannot_be_written_to():
     source = table()
     for number, item in enumerate(pyecho.EchoLoader(source, 1)):
@@ -180,33 +148,6 @@ def test_copies_may_be_written_to():
 # ---------------------------------------------------------------- leaving and going on
 
 
-def test_reader_left_half_way_goes_on():
-    loader = pyecho.EchoLoader(table().to_reader(), 2, batch_size=4, shuffle_buffer=0)
-    first = next(iter(loader))["x"].tolist()
-    with pytest.warns(RuntimeWarning, match="goes on where that one was left"):
-        assert first + emitted(loader) == repeated(range(ROWS))
-
-
-@many
-@pytest.mark.parametrize("payload", [True, False])
-def test_batch_echoing_goes_on_from_a_state(kind, payload):
-    """The machine says so of examples."""
-
-    def loader(driver):
-        return pyecho.EchoLoader(SOURCES[kind](), 2, shuffle_buffer=6, epochs=2, **DRIVERS[driver])
-
-    whole = [batch["x"].tolist() for batch in loader("feeder")]
-    for stop in (1, len(whole) // 2, len(whole)):
-        first = loader("feeder")
-        batches = iter(first)
-        taken = [next(batches)["x"].tolist() for _ in range(stop)]
-        state = pickle.loads(pickle.dumps(first.state_dict(payload=payload)))
-        first.close()
-        second = loader("consumer")
-        second.load_state_dict(state)
-        assert taken + [batch["x"].tolist() for batch in second] == whole
-
-
 def test_table_is_skipped_without_reading_its_columns():
     def names(first):
         texts = pa.array([first] * 3000 + [b"name"] * 9000)
@@ -225,28 +166,6 @@ def test_table_is_skipped_without_reading_its_columns():
 
 
 # ---------------------------------------------------------------- errors, other consumers
-
-
-def test_collate_fn_gets_rows():
-    loader = pyecho.EchoLoader(
-        table(), 1, batch_size=4, shuffle_buffer=0, collate_fn=lambda examples: examples
-    )
-    assert len(loader) == 6
-    rows = [row for batch in loader for row in batch]
-    assert rows == table().to_pylist()
-
-
-def test_torch_loader_yields_tensors():
-    rows = pa.array(np.arange(12, dtype=np.float32))
-    source = pa.table(
-        {"image": pa.FixedSizeListArray.from_arrays(rows, 3), "name": ["a", "b", "c", "d"]}
-    )
-    [batch] = pyecho.torch.EchoLoader(source, 1, batch_size=4, shuffle_buffer=0)
-    assert torch.equal(batch["image"], torch.arange(12.0).reshape(4, 3))
-    assert batch["name"] == ["a", "b", "c", "d"]
-    dates = pa.table({"day": pa.array([1], pa.date32())})
-    with pytest.raises(pyecho.ConfigError, match=r"no tensors of dtype datetime64\[D\]"):
-        list(pyecho.torch.EchoLoader(dates, batch_size=1))
 
 
 def test_empty_table_yields_nothing():

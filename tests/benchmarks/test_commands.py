@@ -10,18 +10,13 @@ import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SCRIPTS = {  # what they need, and with which options they are short
-    "advice": ("numpy", "--only consumer-bound"),
     "free_threads": ("numpy", ""),
     "jpegs": ("PIL", ""),
     "learners": ("torch", ""),
-    "neighbours": ("sklearn", "--seconds 1"),
     "ops": ("numpy", ""),
     "ops_training": ("sklearn", ""),
     "paper": ("torch", "--only 5"),
     "peers": ("numpy", "--only pyecho --work batch,256B"),
-    "plateaus": ("torch", ""),
-    "ranks": ("torch", ""),
-    "ray_shuffle": ("ray", ""),
     "refurbished": ("sklearn", ""),
     "remedies": ("torch", "--steps 5"),
     "scaling": ("numpy", ""),
@@ -51,8 +46,8 @@ def run(*command, folder, status=(0,)):
 def test_script_prints_its_table_and_writes_it_and_json(name, tmp_path):
     needed, options = SCRIPTS[name]
     pytest.importorskip(needed)
-    # With so little work a prediction may be wrong, which advice and remedies tell by their status.
-    status = (0, 1) if name in ("advice", "remedies") else (0,)
+    # With so little work advice may be wrong, which this script tells by its status.
+    status = (0, 1) if name == "remedies" else (0,)
     script = [BENCHMARKS / f"{name}.py", "--quick", "--output", tmp_path, *options.split()]
     printed = run(*script, folder=tmp_path, status=status)
     (file,) = tmp_path.glob("*-partial.json")

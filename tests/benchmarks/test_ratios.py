@@ -22,39 +22,6 @@ def script(name):
     return module
 
 
-def test_peers_are_compared_round_by_round_if_they_keep_their_promises():
-    peers = script("peers")
-
-    class Peer(peers.Process):
-        """A contestant that makes so many batches in a second with one thread, twice with two."""
-
-        def __init__(self, rate, uses=(4, 4), fails=False):
-            self.contestant = peers.Contestant("peer", (), "copies.peer", threads=True)
-            self.rate, self.uses, self.fails = rate, uses, fails
-
-        def ask(self, do, *arguments):
-            if do == "prepare":
-                self.working = arguments[0].threads
-            if do == "measure" and self.fails:
-                raise peers.Failed("out of memory")
-            if do == "check":
-                return {"uses": self.uses, "distinct": 1, "mixing": 0.3}
-            return arguments[0] / self.rate / self.working if do == "measure" else None
-
-    processes = {
-        "ours": Peer(1000.0),
-        "half": Peer(500.0),
-        "inexact": Peer(1000.0, uses=(3, 5)),
-        "fails": Peer(1000.0, fails=True),
-    }
-    work = peers.Work("examples", (64,), rows=1024, pool=512, threads=2, batch=128)
-    rates, failures = peers.measured(work, processes, rounds=3, seconds=1.0)
-    assert rates["ours"].values == pytest.approx((2000.0,) * 3)
-    assert (rates["ours"] / rates["half"]).values == pytest.approx((2.0,) * 3)
-    used = "examples were used 3 to 5 times, not 4"
-    assert failures == {"inexact": used, "fails": "out of memory"}
-
-
 @pytest.mark.parametrize("missed", [None, "runs", "baseline"])
 def test_ratios_of_the_paper_are_taken_seed_by_seed_and_only_if_every_seed_got_there(missed):
     paper = script("paper")

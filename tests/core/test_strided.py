@@ -45,7 +45,7 @@ def test_rows_arrive_in_order(array):
 
 
 def test_threads_run_while_a_large_strided_array_is_copied():
-    array = np.ones((4096, 4096), np.float32).T
+    array = np.ones((2048, 2048), np.float32).T
     buffer = pyecho.EchoBuffer(pyecho.spec_of(array), batch_size=1, factor=1, shuffle_buffer=2)
     laps, stop = [0], threading.Event()
 

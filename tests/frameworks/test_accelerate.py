@@ -151,18 +151,6 @@ def test_accelerates_own_skip_first_batches_works(make_accelerator, with_state):
     assert ends == [False] * (len(rest) - 1) + [True]
 
 
-def test_lists_of_examples_are_split_and_padded(make_accelerator):
-    accelerator = make_accelerator()
-    examples = [torch.full((1 + n % 3,), n) for n in range(20)]
-    source = DataLoader(examples, batch_size=6, collate_fn=list)
-    pad = torch.nn.utils.rnn.pad_sequence
-    source = accelerator.prepare_data_loader(source)
-    loader = EchoLoader(source, 2, accelerator=accelerator, batch_size=4, collate_fn=pad)
-    assert len(loader) == 10
-    uses = Counter(int(numbers.max()) for batch in loader for numbers in batch.T)
-    assert uses == dict.fromkeys(range(20), 2)
-
-
 def test_epoch_survives_an_interrupt_at_each_point(make_accelerator):
     accelerator = make_accelerator(steps=4)
     loader = make_loader(accelerator, examples=12)

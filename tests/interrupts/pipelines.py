@@ -113,14 +113,14 @@ def pair(examples: list[Any]) -> list[Any]:
 
 BATCHES = {"batch_size": 4, "shuffle_buffer": 8}
 CONSUMER = BATCHES | {"threads": 0}
+CHUNKS = {"factor": 1, "batch_size": 10_000}
 PIPELINES: list[tuple[str, dict[str, Any]]] = [
     ("list of dicts", CONSUMER | {"unique_in_batch": True, "progress": True}),
     ("tuple", {"threads": 0, "progress": True}),
     ("array", BATCHES | {"shards": 2, "progress": True}),
-    ("array of several chunks", {"factor": 1, "batch_size": 2000, "threads": 0}),
-    ("array of several chunks", {"factor": 1, "batch_size": 2000, "shards": 4}),
-    ("array of several chunks", {"factor": 1, "batch_size": 2000, "progress": True}),
-    ("array of several chunks", {"factor": 1, "batch_size": 2000, "threads": 0, "shuffle": True}),
+    ("array of several chunks", CHUNKS | {"threads": 0}),
+    ("array of several chunks", CHUNKS | {"shards": 4}),
+    ("array of several chunks", CHUNKS | {"progress": True}),
     ("memmap", CONSUMER | {"epochs": 2}),
     ("map-style dataset", CONSUMER | {"collate_fn": pair, "progress": True}),
     ("map-style dataset", BATCHES | {"shuffle": True, "num_workers": 2}),

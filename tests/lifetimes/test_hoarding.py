@@ -1,7 +1,5 @@
 """A consumer that keeps batches: growth with one warning, or BufferExhausted and recovery."""
 
-import warnings
-
 import numpy as np
 import pytest
 
@@ -19,17 +17,6 @@ def least_bytes(**arguments):
     with pytest.raises(pyecho.ConfigError) as error:
         next(iter(loader_of(max_bytes=0, **arguments)))
     return int(str(error.value).split("(")[1].split()[0])
-
-
-def test_hoarding_warns_once_and_loses_nothing():
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        kept = list(loader_of())
-    assert len(kept) == 100
-    [warning] = caught
-    assert warning.category is ResourceWarning
-    assert "max_bytes" in str(warning.message)
-    assert warning.filename == __file__, "it points at the consumer"
 
 
 def test_warning_turned_into_an_error_loses_no_batch():

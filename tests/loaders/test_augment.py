@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from drivers import Iterated, flat, levels, repeated
-from torch.utils.data import default_collate
 
 import pyecho
 import pyecho.torch
@@ -166,41 +165,12 @@ def test_changing_batches_in_place_costs_no_memory_and_no_warning():
             assert loader.stats().host_allocations == before
 
 
-def test_shared_storage_is_read_only_for_it_and_copy_makes_it_writable():
-    def in_place(batch, rng):
-        batch += 1
-        return batch
-
-    rows = [np.arange(3)] * 4
-    with pytest.raises(ValueError, match="read-only"):
-        list(loader_of(rows, augment=in_place))
-    assert all(b.tolist() == [1, 2, 3] for b in loader_of(rows, augment=in_place, copy=True))
-
-
 # ---------------------------------------------------------------- collate_fn
 
 
 def test_augment_must_not_return_none():
     with pytest.raises(pyecho.ConfigError, match="augment returned None; it must return the batch"):
         list(loader_of([1], augment=lambda batch, rng: None))
-
-
-@pytest.mark.parametrize("kind", ["array", "tensor", "pair", "dataset"])
-def test_collate_fn_of_torch_makes_batches_of_whatever_the_source_is(kind):
-    x, y = np.arange(60.0, dtype=np.float32).reshape(20, 3), torch.arange(20)
-    source = {
-        "array": x,
-        "tensor": torch.tensor(x),
-        "pair": (torch.tensor(x), y),
-        "dataset": torch.utils.data.TensorDataset(torch.tensor(x), y),
-    }[kind]
-    loader = pyecho.torch.EchoLoader(
-        source, 1, batch_size=6, shuffle_buffer=0, collate_fn=default_collate
-    )
-    batches = list(loader)
-    rows = [batch if kind in ("array", "tensor") else batch[0] for batch in batches]
-    assert torch.equal(torch.cat(rows), torch.tensor(x))
-    assert len(loader) == len(batches) == 4
 
 
 # ---------------------------------------------------------------- functions that keep something

@@ -133,16 +133,6 @@ def test_iteration_over_an_iterator_goes_on_with_a_warning(driver, batch_size):
     assert emitted + flat(batches) == repeated(range(90))
 
 
-@waiting_drivers
-def test_warning_as_an_error_loses_nothing(driver):
-    loader = loader_of(driver, iter(range(50)))
-    assert next(iter(loader)) == 0
-    uses = iter(loader)
-    with pytest.raises(RuntimeWarning, match="goes on"):
-        next(uses)
-    assert flat(uses) == repeated(range(50))[1:]
-
-
 @pytest.mark.parametrize("epochs", [None, 3])
 @pytest.mark.parametrize(
     "source", [[], (), np.zeros((0, 3)), iter(()), {}.keys(), Iterated([])], ids=type
@@ -179,18 +169,6 @@ def test_iterator_that_was_read_to_its_end_is_an_empty_epoch_with_a_warning(driv
         with pytest.warns(RuntimeWarning, match="yielded nothing: it is an iterator"):
             assert list(loader) == []
         assert loader.state_dict()["epoch"] == 1  # nothing has begun
-
-
-@waiting_drivers
-@levels
-def test_next_of_a_finished_iteration_does_not_move_the_epoch(driver, batch_size):
-    loader = loader_of(driver, range(8), batch_size=batch_size)
-    batches = iter(loader)
-    for _ in batches:
-        pass
-    for _ in range(3):
-        assert next(batches, None) is None
-    assert loader.state_dict()["epoch"] == 1
 
 
 @drivers

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from worked import Named, Rows, emitted, plain
+from worked import Named, Rows, emitted
 
 import pyecho
 import pyecho.torch
@@ -113,37 +113,6 @@ class Patches(Rows):
     def __getitem__(self, index):
         parts = [{"x": np.full(4, 10 * index + part)} for part in range(index % 4)]
         return parts if index % 5 else {"x": np.full(4, 10 * index)}
-
-
-PARTS = [part for item in map(Patches().__getitem__, range(60)) for part in np.atleast_1d(item)]
-FLATTENED = {
-    "examples": BATCHES,
-    "shuffled": BATCHES | {"shuffle": True},
-    "in workers": BATCHES | {"num_workers": 2},
-    "in threads": BATCHES | {"num_workers": 2, "workers": "thread", "threads": 0},
-    "batch echoing": {"shuffle_buffer": 4, "num_workers": 2},
-    "by the consumer": BATCHES | {"threads": 0},
-    "flowing": BATCHES | {"epochs": 2},
-    "augmented": BATCHES | {"augment": lambda batch, rng: batch},
-}
-
-
-@pytest.mark.parametrize("payload", [True, False])
-@pytest.mark.parametrize("options", FLATTENED.values(), ids=FLATTENED)
-def test_examples_in_lists_are_examples_like_others(options, payload):
-    plainly = {name: value for name, value in options.items() if "workers" not in name}
-    if "shuffle" not in options:
-        expected = emitted(PARTS, **plainly)
-    else:
-        expected = emitted(Patches(), unbatch="lists", **plainly)
-    assert emitted(Patches(), unbatch="lists", **options) == expected
-    loader = pyecho.EchoLoader(Patches(), 2, unbatch="lists", with_info=True, **options)
-    batches = iter(loader)
-    found = [plain(next(batches)) for _ in range(5)]
-    with pyecho.EchoLoader(Patches(), 2, unbatch="lists", with_info=True, **options) as other:
-        other.load_state_dict(loader.state_dict(payload=payload))
-        assert found + [plain(batch) for batch in other] == expected[0]
-    loader.close()
 
 
 def test_length_is_unknown_and_steps_make_one():

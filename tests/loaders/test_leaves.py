@@ -6,27 +6,10 @@ Nests of every kind are in test_nests.py.
 import numpy as np
 import pytest
 import torch
-from drivers import batch_of, drivers, loader_of
+from drivers import batch_of
 
 import pyecho
 import pyecho.torch
-
-
-@pytest.mark.parametrize(
-    ("value", "dtype"),
-    [
-        (True, np.bool_),
-        (3, np.int64),
-        (2.5, np.float64),
-        (1 + 2j, np.complex128),
-        (np.float32(1.5), np.float32),
-        (np.array(7, np.int8), np.int8),
-        (np.datetime64("2026-01-02", "s"), np.dtype("datetime64[s]")),
-    ],
-)
-def test_numbers_become_arrays_of_their_dtype(value, dtype):
-    batch = batch_of(value, value)
-    assert (batch.dtype, batch.shape, batch[1]) == (dtype, (2,), value)
 
 
 def test_whole_numbers_are_fine_where_floats_were_first():
@@ -71,44 +54,7 @@ def test_bfloat16_arrays_travel(wrap):
 # ---------------------------------------------------------------- batches
 
 
-@pytest.mark.parametrize(
-    "tensor",
-    [
-        torch.complex(torch.ones(2), torch.ones(2)).conj().imag,
-        torch.nn.Parameter(torch.ones(2)),
-    ],
-    ids=["negative", "parameter"],
-)
-def test_batches_of_tensors_are_plain_tensors(tensor):
-    """Layouts and views of other kinds are in test_rows.py."""
-    [batch] = pyecho.torch.EchoLoader([tensor, tensor], 1, batch_size=2)
-    assert torch.equal(batch, torch.stack([tensor.detach()] * 2))
-    assert not batch.requires_grad
-
-
-@drivers
-def test_batches_are_private_and_writable(driver):
-    source = [np.arange(4) for _ in range(6)]
-    for batch in loader_of(driver, source, 3, batch_size=4, shuffle_buffer=3):
-        assert batch.tolist() == [[0, 1, 2, 3]] * len(batch)
-        batch += 100
-    assert all(row.tolist() == [0, 1, 2, 3] for row in source)
-
-
 # ---------------------------------------------------------------- tensors
-
-
-def test_torch_loader_makes_tensors_of_tensors_arrays_and_numbers_and_leaves_text():
-    source = [
-        (torch.full((2,), n), {"n": n, "a": np.full(3, n), "t": torch.tensor(n / 2)}, str(n))
-        for n in range(3)
-    ]
-    [(x, nest, names)] = pyecho.torch.EchoLoader(source, 1, batch_size=3, shuffle_buffer=0)
-    assert x.tolist() == [[n, n] for n in range(3)]
-    assert nest["n"].dtype == torch.int64
-    assert isinstance(nest["a"], torch.Tensor)
-    assert nest["t"].tolist() == [0, 0.5, 1]
-    assert names == ["0", "1", "2"]
 
 
 def test_numpy_loader_takes_tensors_and_says_where_others_belong():

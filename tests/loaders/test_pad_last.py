@@ -47,10 +47,3 @@ def test_items_beyond_the_length_are_left_out_with_a_warning():
         assert caught[0].filename == __file__
         assert [len(batch) for batch in taken] == [8] * 3
         assert {use.item for use in chain(*taken)} == set(range(10))
-
-
-@pytest.mark.parametrize("source", [range(27), Iterated(range(27))], ids=["told", "untold"])
-@pytest.mark.parametrize("options", [{}, {"unique_in_batch": True, "shuffle_buffer": 9}], ids=str)
-def test_steps_per_epoch_stand_in_for_a_length(source, options):
-    loader = padded(source, 2, 8, steps_per_epoch=5, **options)
-    assert [[len(batch) for batch in uses_of(loader)] for _ in range(3)] == [[8] * 5] * 3

@@ -1,7 +1,6 @@
 """progress=True shows a bar for the filling pool, then one for the epoch."""
 
 import gc
-import itertools
 import sys
 
 import numpy as np
@@ -10,7 +9,6 @@ from drivers import drivers, flat, levels, loader_of
 from waiting import wait_until
 
 import pyecho
-from pyecho.run import progress
 
 tqdm = pytest.importorskip("tqdm")
 
@@ -68,43 +66,3 @@ def test_missing_tqdm_is_named_with_its_remedy(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(pyecho.ConfigError, match=r"needs tqdm: pip install tqdm"):
         pyecho.EchoLoader([1], progress=True)
-
-
-class Counting(list):
-    """An iterator with a state."""
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        if not self:
-            raise StopIteration
-        return self.pop(0)
-
-    def state_dict(self):
-        return {"rest": list(self)}
-
-    def load_state_dict(self, state):
-        self[:] = state["rest"]
-
-
-@pytest.mark.parametrize(("bar", "at"), [("filling", 4), ("echoing", 1), ("echoing", 3)])
-def test_state_after_ctrl_c_in_a_bar_has_all_that_the_consumer_has_not(monkeypatch, bar, at):
-    bars, updates = progress.require_tqdm(), []
-
-    class Interrupted(bars):
-        def update(self, n=1):
-            updates.extend([1] * (self.desc == bar))
-            if len(updates) == at:
-                raise KeyboardInterrupt
-            return super().update(n)
-
-    monkeypatch.setattr(progress, "require_tqdm", lambda: Interrupted)
-    options = {"factor": 1, "batch_size": 2, "shuffle_buffer": 6}
-    loader = pyecho.EchoLoader(Counting(range(12)), progress=True, threads=0, **options)
-    taken = []
-    with pytest.raises(KeyboardInterrupt):
-        taken.extend(flat([batch]) for batch in loader)
-    other = pyecho.EchoLoader(Counting(range(12)), **options)
-    other.load_state_dict(loader.state_dict())
-    assert sorted([*itertools.chain(*taken), *flat(other)]) == list(range(12))

@@ -77,6 +77,8 @@ def odd_dtypes(number):
         "time": pattern(number, 2, "m8[us]"),
         "nothing": pattern(number, (0, 4)),
         "int8": np.int8(number),
+        "int": number,
+        "float": number / 4,
         **{code: pattern(number, 2, code) for code in "bBhHiIqQefdgFDG"},
     }
 

@@ -1,11 +1,13 @@
 """Sources: what may be one, what a pass over it yields, what is known of it before it is read."""
 
 import types
+from collections import namedtuple
 
 import numpy as np
 import pytest
 import torch
 from drivers import Iterated, flat, length_of, repeated
+from members import Dataset, Sliced
 from scripts import run
 from torch.utils import data
 
@@ -13,6 +15,7 @@ import pyecho
 import pyecho.torch
 
 X, Y = np.arange(12.0).reshape(4, 3), np.arange(4)
+Pair = namedtuple("Pair", "x y")
 
 
 class MapStyleSource(data.Dataset):
@@ -167,7 +170,15 @@ def test_epoch_is_told_once_to_all_that_ask_for_it():
         ("abc", "a str, whose items would be its characters"),
         (np.array(3), "no axes; its first axis must count the items"),
         (np.float32(3), "no axes; its first axis must count the items"),
-        ((X, Y[:3]), r"lengths differ: \[4, 3\]; pass a list if"),
+        ((X, Y[:3]), r"tuple of columns.*lengths differ: \[4, 3\]; pass a list if"),
+        ((Sliced(X), [1, 2]), r"lengths differ: \[4, 2\]"),
+        (Pair(X, [1]), r"Pair of columns.*lengths differ: {'x': 4, 'y': 1}"),
+        ({"x": X, "y": Dataset([1])}, r"dict of columns.*lengths differ: {'x': 4, 'y': 1}"),
+        ([Sliced(X), Sliced(X[:2])], r"list of columns.*\[4, 2\]; pass an iterator"),
+        ({}, "a dict.*it is empty.*a list of dicts"),
+        ({"x": X, "y": 1}, r"'y' is a int; pass columns, or .*a list of dicts"),
+        ({"x": {"y": X}}, r"'x' is a dict"),
+        ({"x": "abcd"}, r"'x' is a str"),
         (types.SimpleNamespace(columns=1, iterrows=1), r"to_numpy.*to_dict\('records'"),
         (types.SimpleNamespace(columns=1, iter_rows=1, to_dicts=1), r"\.to_dicts\(\)"),
         (types.SimpleNamespace(columns=1, to_pylist=1), r"\.to_pylist\(\)"),
@@ -177,7 +188,7 @@ def test_epoch_is_told_once_to_all_that_ask_for_it():
 )
 def test_objects_that_cannot_be_sources_are_refused_with_a_hint(source, message):
     with pytest.raises(pyecho.ConfigError, match=message):
-        pyecho.EchoLoader(source)
+        pyecho.EchoLoader(source, batch_size=2)
 
 
 def test_stop_iteration_of_getitem_is_an_error_and_no_end():

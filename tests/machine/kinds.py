@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+import polars
+import sources
 import torch
 from drivers import Iterated, Sized
 from resuming import (
@@ -25,7 +24,7 @@ from resuming import (
     cut,
     examples,
 )
-from torch.utils.data import DataLoader, WeightedRandomSampler
+from torch.utils.data import DataLoader
 
 import pyecho
 
@@ -80,144 +79,9 @@ class Kind:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-class Rows(Indexed):
-    """A map-style dataset for a DataLoader."""
-
-    def __getitem__(self, index: int) -> int:
-        return range(self.items)[index]
-
-
-def table(items: int) -> Any:
-    return pa.table({"n": range(items), "name": [f"item {item}" for item in range(items)]})
-
-
-class Stream:
-    """Record batches of uneven sizes."""
-
-    def __init__(self, table: Any) -> None:
-        self.table = table
-
-    def to_batches(self) -> Any:
-        for begin in range(0, len(self.table), 4):
-            yield from self.table.slice(begin, 1).to_batches()
-            yield from self.table.slice(begin + 1, 3).to_batches()
-
-
-def ragged(items: int) -> list[dict[str, Any]]:
-    return [
-        {"n": n, "tokens": np.full(n % 4, n), "block": np.full((n % 3, n % 5), n)}
-        for n in range(items)
-    ]
-
-
-class Batches(Indexed):
-    """A map-style dataset of batches of two rows."""
-
-    def __getitem__(self, index: int) -> Any:
-        index = range(self.items)[index]
-        return columns(2 * index, 2 * index + 2)
-
-
-class Told(Iterated):
-    """Has another order in each epoch, which it is told."""
-
-    epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def __iter__(self) -> Any:
-        return iter(random.Random(self.epoch).sample(self.items, len(self.items)))
-
-
-class SamplerReader:
-    """A sampler that draws from the global generator of torch, as users write them."""
-
-    def __init__(self, items: int) -> None:
-        self.items = items
-
-    def __len__(self) -> int:
-        return self.items
-
-    def __iter__(self) -> Iterator[int]:
-        places = list(range(self.items))
-        while places:
-            yield places.pop(int(torch.randint(len(places), ())))
-
-
-def dataloader(items: int, **options: Any) -> Any:
-    return DataLoader(Rows(items), shuffle=True, **options)
-
-
-def unchanged(item: Any) -> Any:
-    return item
-
-
-def weighted(items: int) -> Any:
-    sampler = WeightedRandomSampler([1.0] * items, items)
-    return DataLoader(Rows(items), batch_size=2, sampler=sampler)
-
-
-def lists(items: int) -> Any:
-    """Return a loader of batches of uneven sizes."""
-    ends = [0, *range(1, items, 3), items]
-    return DataLoader(Rows(items), batch_sampler=[[*range(*each)] for each in pairwise(ends)])
-
-
-def generated(items: int) -> Iterator[np.int64]:
-    yield from map(np.int64, range(items))
-
-
-def pictures(items: int) -> list[dict[str, Any]]:
-    """Return examples with a leaf that tells where a window begins."""
-    return [{"n": item, "picture": 100 * item + np.arange(9)} for item in range(items)]
-
-
-def rows_of_batches(items: int, number: int) -> int:
-    """Return the rows of a pass of `StatefulBatches`."""
-    return sum(each % 3 for each in range(number * items + 1, (number + 1) * items + 1))
-
-
-def echoed(items: int) -> Any:
-    """Return a loader as a source."""
-    return pyecho.EchoLoader(list(range(items)), 2, batch_size=3, seed=5)
-
-
-def fields(pad: int | None = None) -> dict[str, Any]:
-    block = pyecho.Field((None, None), "int64", max_bytes=64)
-    tokens = pyecho.Field((None,), "int64", max_bytes=24, pad=pad)
-    return {"fields": {"tokens": tokens, "block": block}}
-
-
-def seeded(items: int) -> Any:
-    """Return a loader whose order is that of a generator of the user's, which goes on and on."""
-    return dataloader(items, batch_size=2, generator=torch.Generator().manual_seed(5))
-
-
-class SizedStateful(Stateful):
-    def __len__(self) -> int:
-        return self.items
-
-
-class Bytes(Iterated):
-    """Its iterators have states of bytes, as those of Grain."""
-
-    def __iter__(self) -> Any:
-        return BytesIterator(self.items)
-
-
-class BytesIterator(StatefulIterator):
-    state_dict = load_state_dict = None
-
-    def get_state(self) -> bytes:
-        return b"%d" % self.place
-
-    def set_state(self, state: bytes) -> None:
-        self.place = int(state)
-
-
 WINDOWS = {"picture": [pyecho.ops.RandomCrop(4), pyecho.ops.RandomFlip(0)]}
 SIZES = {"known": True, "examples_only": True}
+NO_COLLATE = {"copy": False}
 CUT = {"cut": True, "examples_only": True}
 ORDERED = {"known": True, "same": False}
 SHUFFLE = {"shuffle": True}
@@ -227,46 +91,79 @@ KINDS: dict[str, Kind] = {
     "array": Kind(np.arange, known=True),
     "arrays": Kind(lambda items: (columns(0, items)["row"], np.arange(items)), known=True),
     "columns": Kind(partial(columns, 0), known=True, examples_only=True, indexed=True),
-    "table": Kind(table, known=True, examples_only=True),
+    "table": Kind(sources.table, known=True, examples_only=True),
     "map-style": Kind(Indexed, known=True, indexed=True),
-    "map-style batches": Kind(Batches, indexed=True, rows=lambda items, number: 2 * items, **CUT),
+    "map-style batches": Kind(
+        sources.Batches, indexed=True, rows=lambda items, number: 2 * items, **CUT
+    ),
+    "lists of examples": Kind(
+        sources.Lists, indexed=True, rows=sources.rows_of_lists, options={"unbatch": "lists"}
+    ),
     "shuffled": Kind(Indexed, indexed=True, options=SHUFFLE, **ORDERED),
     "shuffled array": Kind(np.arange, indexed=True, options=SHUFFLE, **ORDERED),
     "sized": Kind(lambda items: Sized(examples(items)), known=True),
     "iterable": Kind(lambda items: Iterated(examples(items))),
-    "told of epochs": Kind(lambda items: Told(examples(items)), same=False),
+    "told of epochs": Kind(lambda items: sources.Told(examples(items)), same=False),
     "iterator": Kind(lambda items: map(np.int64, range(items)), one_shot=True),
-    "generator": Kind(generated, one_shot=True),
-    "record batches": Kind(lambda items: Stream(table(items)), examples_only=True),
-    "ragged": Kind(ragged, options=fields(), **SIZES),
-    "padded": Kind(ragged, options=fields(pad=-7), **SIZES),
-    "windows": Kind(pictures, known=True, examples_only=True, options={"ops": WINDOWS}),
+    "generator": Kind(sources.generated, one_shot=True),
+    "frame": Kind(
+        lambda items: polars.DataFrame(sources.table(items)), known=True, examples_only=True
+    ),
+    "query": Kind(sources.Query, examples_only=True),
+    "reader": Kind(
+        lambda items: sources.table(items).to_reader(), one_shot=True, examples_only=True
+    ),
+    "record batches": Kind(lambda items: sources.Stream(sources.table(items)), examples_only=True),
+    "whole record batches": Kind(
+        lambda items: sources.Stream(sources.table(items)),
+        same=False,
+        batches_only=True,
+        plain_states=False,  # texts lie in arrays of objects
+        rows=lambda items, number: items // 4 * 2 + min(items % 4, 2),
+    ),
+    "list of record batches": Kind(
+        lambda items: sources.table(items).to_batches(max_chunksize=3), known=True, **CUT
+    ),
+    "native": Kind(sources.Native, own_state=True, options=NO_COLLATE, **SIZES),
+    "ragged": Kind(sources.ragged, indexed=True, options=sources.fields(), **SIZES),
+    "padded": Kind(sources.ragged, indexed=True, options=sources.fields(pad=-7), **SIZES),
+    "windows": Kind(sources.pictures, indexed=True, options={"ops": WINDOWS}, **SIZES),
     "list of batches": Kind(cut, known=True, **CUT),
     "batches": Kind(lambda items: Iterated(cut(items)), **CUT),
-    "loader": Kind(partial(dataloader, batch_size=None), **ORDERED),
-    "loader of batches": Kind(partial(dataloader, batch_size=3), **ORDERED, **CUT),
+    "batches with lists": Kind(lambda items: Iterated(sources.lists_in(items)), **CUT),
+    "loader": Kind(partial(sources.dataloader, batch_size=None), **ORDERED),
+    "loader of batches": Kind(partial(sources.dataloader, batch_size=3), **ORDERED, **CUT),
     "whole batches": Kind(
-        partial(dataloader, batch_size=3),
+        partial(sources.dataloader, batch_size=3),
         batches_only=True,
         rows=lambda items, number: -(-items // 3),
         **ORDERED,
     ),
-    "loader of lists": Kind(lists, known=True, **CUT),
-    "weighted loader": Kind(weighted, **ORDERED, **CUT),
+    "loader of lists": Kind(sources.lists, known=True, **CUT),
+    "weighted loader": Kind(sources.weighted, **ORDERED, **CUT),
     "drawing loader": Kind(
-        lambda items: DataLoader(Rows(items), batch_size=2, sampler=SamplerReader(items)),
+        lambda items: DataLoader(
+            sources.Rows(items), batch_size=2, sampler=sources.SamplerReader(items)
+        ),
         survives=False,
         **ORDERED,
         **CUT,
     ),
-    "seeded loader": Kind(seeded, jumps=False, **ORDERED, **CUT),
+    "curriculum": Kind(
+        lambda items: DataLoader(
+            sources.Rows(items), batch_size=2, sampler=sources.Curriculum(items)
+        ),
+        **ORDERED,
+        **CUT,
+    ),
+    "seeded loader": Kind(sources.seeded, jumps=False, **ORDERED, **CUT),
     "stateful": Kind(Stateful, **OWN),
-    "sized stateful": Kind(SizedStateful, known=True, **OWN),
+    "sized stateful": Kind(sources.SizedStateful, known=True, **OWN),
     "stays at its end": Kind(StaysAtItsEnd, **OWN),
-    "states of bytes": Kind(lambda items: Bytes(examples(items)), own_state=True),
-    "stateful batches": Kind(StatefulBatches, rows=rows_of_batches, **OWN, **CUT),
+    "states of bytes": Kind(lambda items: sources.Bytes(examples(items)), own_state=True),
+    "stateful batches": Kind(StatefulBatches, rows=sources.rows_of_batches, **OWN, **CUT),
     "echoed batches": Kind(
-        echoed,
+        sources.echoed,
         own_state=True,
         same=False,
         plain_states=False,
@@ -284,7 +181,9 @@ if find_spec("torchdata") is not None:
 
     # In order: of one that shuffles, torchdata restores the epoch only in which it was.
     KINDS["torchdata loader"] = Kind(
-        lambda items: StatefulDataLoader(examples(items), batch_size=None, collate_fn=unchanged),
+        lambda items: StatefulDataLoader(
+            examples(items), batch_size=None, collate_fn=sources.unchanged
+        ),
         known=True,
         own_state=True,
         jumps=False,
@@ -337,6 +236,7 @@ def _of_names(leaf: Any) -> Iterator[int]:
 
 
 _TELLS: dict[str, Callable[[Any], Any]] = {
+    "list": lambda leaf: [int(row[0]) for row in leaf],
     "row": _of_rows,
     "name": _of_names,
     "picture": lambda leaf: (np.asarray(leaf)[:, 0] // 100).tolist(),

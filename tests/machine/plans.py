@@ -133,8 +133,9 @@ class Plan:
         return self.of_torch and self.kind.plain_states
 
     @property
-    def flows(self) -> bool:
-        return self.options["epochs"] is not None or self.options["steps_per_epoch"] is not None
+    def batches_are_its_own(self) -> bool:
+        """True if its consumer may change batches."""
+        return self.options["batch_size"] is not None and "collate_fn" not in LINKS[self.links]
 
     @property
     def iterations(self) -> int:
@@ -150,7 +151,7 @@ class Plan:
         loader = pyecho.torch.EchoLoader if self.of_torch else pyecho.EchoLoader
         with segments_of(self.segment_uses):
             source = self.kind.make(self.items)
-            return loader(source, unbatch=self.kind.cut, with_info=True, **options)
+            return loader(source, **{"unbatch": self.kind.cut, "with_info": True} | options)
 
     def flow_of(self, flow: int, number: int) -> int:
         """Return the epoch in which the flow of iteration `number` begins, if one was under way."""

@@ -51,6 +51,17 @@ def test_batches_are_skipped_of_a_state_with_batches_made_ahead(consumer):
     consumer.finish()
 
 
+def test_state_of_a_run_that_has_just_loaded_one_is_plain_data(consumer):
+    consumer.begin(Plan("seeded loader", 8, batch_size=3, of_torch=True), Driver())
+    consumer.move([Move(1, False, Driver()), Move(0, False, Driver()), Move(2, True, Driver())])
+
+
+def test_position_of_a_state_with_batches_made_ahead_is_that_of_its_consumer(consumer):
+    plan = Plan("list", 20, factor=2, batch_size=2, shuffle_buffer=4, links="augment")
+    consumer.begin(plan, Driver())
+    consumer.move([Move(2, True, Driver()), Move(0, False, Driver()), Move(3, True, Driver())])
+
+
 def test_break_on_the_last_batch_leaves_what_is_dropped_out_of_the_state(consumer):
     plan = Plan("loader of batches", 5, factor=3, batch_size=4, drop_last=True, epochs=2)
     consumer.begin(plan, Driver())

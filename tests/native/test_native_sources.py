@@ -52,51 +52,6 @@ def test_native_source_has_each_example_as_often_as_the_factor(options, producer
     loader.close()
 
 
-def test_torch_loader_gives_tensors_and_augments_each_use():
-    def augment(batch, rng):
-        return {"x": batch["x"] + 1000 * rng.integers(1, 3)}
-
-    loader = pyecho.torch.EchoLoader(Numbers(50), 2, batch_size=5, augment=augment)
-    found = rows(loader)
-    assert (np.bincount(found % 1000) == 2).all()
-    assert found.min() >= 1000
-    loader.close()
-
-
-def test_adaptive_factor_and_its_replay():
-    loader = loader_of(Numbers(300), pyecho.Adaptive(max=4), batch_size=4)
-    first = rows(loader)
-    uses = np.bincount(first, minlength=300)
-    assert uses.min() >= 1
-    assert uses.max() <= 4
-    replay = pyecho.Adaptive(max=4).replay(loader.stats().log)
-    assert (rows(loader_of(Numbers(300), replay, batch_size=4)) == first).all()
-
-
-@pytest.mark.parametrize("taken", [0, 1, 30])
-def test_state_goes_on_in_the_middle_of_a_pass(taken):
-    options = {"epochs": 2, "factor": 2.5}
-    loader = loader_of(Numbers(100), **options)
-    iterator = iter(loader)
-    for _ in range(taken):
-        next(iterator)
-    state = loader.state_dict()
-    rest = [*rows(iterator), *rows(loader)]
-    other = loader_of(Numbers(100), **options, threads=2)
-    other.load_state_dict(state)
-    again = rows(other) if taken < 32 else np.empty(0)
-    assert [*again, *rows(other)] == rest
-
-
-def test_state_without_payload_is_refused():
-    loader = loader_of(Numbers(100))
-    iterator = iter(loader)
-    next(iterator)
-    with pytest.raises(pyecho.EchoError, match="payload=True"):
-        loader.state_dict(payload=False)
-    loader.close()
-
-
 # ---------------------------------------------------------------- ends
 
 

@@ -8,7 +8,6 @@ import pyecho.torch
 from pyecho import Field
 
 TOKENS = Field((None,), "int64", max_bytes=400)
-PADDED = Field((None,), "int64", max_bytes=400, pad=-1)
 
 
 def documents(count=20):
@@ -17,15 +16,10 @@ def documents(count=20):
     return [torch.arange(length) + 100 * number for number, length in enumerate(lengths)]
 
 
-def loader_of(fields=TOKENS):
-    return pyecho.torch.EchoLoader(
-        documents(), 2, batch_size=4, shuffle_buffer=8, fields=fields, with_info=True
-    )
-
-
 def test_field_with_one_axis_that_varies_makes_a_jagged_tensor():
     items = documents()
-    for batch, info in loader_of():
+    options = {"batch_size": 4, "shuffle_buffer": 8, "with_info": True}
+    for batch, info in pyecho.torch.EchoLoader(items, 2, fields=TOKENS, **options):
         assert batch.layout == torch.jagged
         for row, index in zip(batch.unbind(), info.source_index, strict=True):
             assert torch.equal(row, items[index])
@@ -48,15 +42,6 @@ def test_field_with_several_axes_that_vary_makes_ragged_tensors():
     assert isinstance(batch, pyecho.Ragged)
     for index, item in enumerate(items):
         assert torch.equal(batch.row(index), item)
-
-
-def test_padded_rows_are_tensors():
-    items = documents()
-    for batch, info in loader_of(PADDED):
-        assert isinstance(batch, pyecho.Padded)
-        for row, length, index in zip(batch.values, batch.lengths, info.source_index, strict=True):
-            assert torch.equal(row[:length], items[index])
-            assert (row[length:] == -1).all()
 
 
 def test_bfloat16_is_named_as_torch_names_it_and_padded_with_its_values():

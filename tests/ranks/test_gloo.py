@@ -254,6 +254,7 @@ runpy.run_path(sys.argv[1])["main"](epochs=int(sys.argv[3]))
 """
 
 
+@pytest.mark.stress
 def test_run_state_trains_the_same_model_with_other_numbers_of_ranks(tmp_path):
     models = []
     for numbers in ((2,), (1, 3)):

@@ -5,7 +5,6 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from native import Numbers
 from worlds import loader_of, numbers_of, run_world
 
 pytestmark = pytest.mark.filterwarnings("ignore:the .* items of the source, used")
@@ -79,19 +78,6 @@ def test_state_of_a_source_whose_length_changes_goes_on(options):
             assert rest == [batches[4:], *whole[epoch + 1 :]]
 
     run_world(2, rank_does)
-
-
-def test_native_source_is_a_source_like_any_other():
-    def rank_does(member):
-        source = Numbers((40, 25)[member.rank], threads=1 + member.rank)
-        with loader_of(member, source, 2, batch_size=4, shuffle_buffer=8) as loader:
-            return [Counter(chain(*(batch["x"].tolist() for batch in loader))) for _ in range(3)]
-
-    results, _ = run_world(2, rank_does)
-    for counts in chain(*results):
-        assert counts.total() == 80
-    assert [set(counts.values()) for counts in results[0]] == [{2}] * 3
-    assert [set(counts.values()) for counts in results[1]] == [{3, 4}] * 3
 
 
 def test_augment_draws_apart_on_each_rank():

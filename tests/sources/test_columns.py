@@ -121,24 +121,6 @@ def test_key_with_a_hash_of_its_own_is_kept() -> None:
     assert plain(first) == {key: [0, 1, 2], 2: 0}
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ((X, Y[:3]), r"tuple of columns.*lengths differ: \[4, 3\]; pass a list if"),
-        ((Sliced(X), [1, 2]), r"lengths differ: \[4, 2\]"),
-        (Pair(X, [1]), r"Pair of columns.*lengths differ: {'x': 4, 'y': 1}"),
-        ({"x": X, "y": Dataset([1])}, r"dict of columns.*lengths differ: {'x': 4, 'y': 1}"),
-        (
-            [Sliced(X), Sliced(X[:2])],
-            r"list of columns.*lengths differ: \[4, 2\]; pass an iterator",
-        ),
-    ],
-)
-def test_columns_of_unequal_length_are_refused_with_their_lengths(given: Any, told: str) -> None:
-    with pytest.raises(pyecho.ConfigError, match=told):
-        source_of(given, Config(batch_size=2))
-
-
 # ---------------------------------------------------------------- lists: columns or items
 
 
@@ -193,23 +175,6 @@ def test_unbatch_takes_a_list_of_arrays_for_one_of_batches() -> None:
     source = source_of([X, X.astype("f4")], Config(batch_size=2, unbatch=True))
     assert source.length() == 8
     assert len([*source.open(0).items]) == 2
-
-
-# ---------------------------------------------------------------- what is refused
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({}, "a dict.*it is empty.*a list of dicts"),
-        ({"x": X, "y": 1}, r"'y' is a int; pass columns, or .*a list of dicts"),
-        ({"x": {"y": X}}, r"'x' is a dict"),
-        ({"x": "abcd"}, r"'x' is a str"),
-    ],
-)
-def test_mapping_of_something_else_is_refused_with_a_remedy(given: Any, told: str) -> None:
-    with pytest.raises(pyecho.ConfigError, match=told):
-        source_of(given, Config(batch_size=2))
 
 
 def test_h5py_and_zarr_members_are_columns(tmp_path: Any) -> None:

@@ -144,27 +144,6 @@ def test_batches_that_lose_rows_are_read_again():
     assert found + [batch["index"].tolist() for batch in other] == expected
 
 
-@pytest.mark.parametrize("payload", [True, False])
-@pytest.mark.parametrize("sizes", [[0, 3, 0, 0, 4, 0], [2, 0, 5, 0], [0, 0, 6]])
-def test_empty_lists_of_indices_change_neither_lengths_nor_resumes(sizes, payload):
-    def collated(rows):
-        return {"index": torch.tensor([row["index"] for row in rows], dtype=torch.int64)}
-
-    def make():
-        indexes = iter(range(ITEMS))
-        lists = [list(itertools.islice(indexes, size)) for size in sizes]
-        source = DataLoader(Rows(), batch_sampler=lists, collate_fn=collated)
-        return pyecho.torch.EchoLoader(source, 2, batch_size=3, shuffle_buffer=4, unbatch=True)
-
-    expected = [batch["index"].tolist() for batch in make()]
-    assert len(make()) == len(expected)
-    for place in range(len(expected)):
-        loader, other = make(), make()
-        found = [batch["index"].tolist() for batch in itertools.islice(loader, place)]
-        other.load_state_dict(loader.state_dict(payload=payload))
-        assert found + [batch["index"].tolist() for batch in other] == expected
-
-
 def test_order_of_a_state_needs_such_a_source():
     _, loader = loader_of(shuffled, 1, {})
     next(iter(loader))
@@ -209,38 +188,3 @@ def test_state_at_the_end_of_a_pass_goes_on_with_workers_that_serve_all_passes()
         next(batches)
     second.load_state_dict(first.state_dict())
     assert [batch.tolist() for batch in second] == [batch.tolist() for batch in batches]
-
-
-class Curriculum(torch.utils.data.Sampler):
-    """The first epoch in order, later ones shuffled by PyTorch's global generator."""
-
-    epoch = 0
-
-    def set_epoch(self, epoch):
-        self.epoch = epoch
-
-    def __len__(self):
-        return 30
-
-    def __iter__(self):
-        return iter(torch.randperm(30).tolist() if self.epoch else range(30))
-
-
-def test_state_of_a_sampler_that_draws_only_later_knows_later_epochs():
-    def loader():
-        rows = DataLoader(torch.arange(30), batch_size=5, sampler=Curriculum())
-        return pyecho.torch.EchoLoader(rows, 1)
-
-    def epoch_of(loader):
-        return [batch.tolist() for batch in loader]
-
-    torch.manual_seed(1)
-    whole = loader()
-    batches = iter(whole)
-    next(batches)
-    state, rest = whole.state_dict(), epoch_of(batches)
-    torch.manual_seed(2)
-    resumed = loader()
-    resumed.load_state_dict(state)
-    assert epoch_of(resumed) == rest
-    assert epoch_of(resumed) == epoch_of(whole)

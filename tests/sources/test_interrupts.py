@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from interrupt_points import nothing_is_lost
-from members import Dataset, Sliced, Unsized, plain
+from members import Dataset, Sliced, plain
 
 from pyecho.config import Config
 from pyecho.items.rows import rows_of
@@ -25,16 +25,11 @@ def check(make: Callable[[], Iterator[Any]], plain: Callable[[Any], Any] = plain
     return nothing_is_lost(make, plain(list(make())), plain=plain)
 
 
-def first_of(rows: Any) -> list[Any]:
-    return [row[0].tolist() for row in rows]
-
-
 def read(given: Any, **options: Any) -> Callable[[], Iterator[Any]]:
     return lambda: source_of(given, Config(**options)).open(0).items
 
 
 X, Y = np.arange(12.0).reshape(4, 3), np.arange(4)
-BIG = np.arange(1_200_000.0).reshape(3, 400_000)
 
 
 class Subclass(np.ndarray):
@@ -58,17 +53,6 @@ def test_source_read_by_index_or_chunk_loses_no_item(make: Callable[[], Iterator
     assert check(make) > 10
 
 
-def test_source_of_several_chunks_loses_no_item() -> None:
-    assert check(read(BIG, batch_size=2), first_of) > 10
-
-
-def test_rows_of_arrow_batches_lose_no_item() -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    table = pyarrow.table({"x": [1, 2], "y": [4.0, 5.0]})
-    whole = pyarrow.concat_tables([table, table.slice(1)])
-    assert check(read(whole, batch_size=2, collate_fn=list)) > 10
-
-
 class Blocks:
     """As a dataset of Ray Data, but that its iterator is C's own."""
 
@@ -86,20 +70,6 @@ def test_rows_of_ray_data_lose_no_item(collated: bool) -> None:
 
     blocks = Blocks([pyarrow.table({"x": [1, 2]}), pyarrow.table({"x": [3]})])
     assert check(lambda: RayData(blocks, by_row=True, batched=not collated).open(0).items) > 10
-
-
-class StatefulDataset(Unsized):
-    """Its iterators are C's own, so that they survive an interrupt."""
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass
-
-
-def test_source_with_a_state_loses_no_item() -> None:
-    assert check(read(StatefulDataset(range(5)))) > 3
 
 
 @pytest.mark.parametrize("length", [3, 4])

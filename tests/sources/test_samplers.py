@@ -2,9 +2,7 @@
 
 import pickle
 import random
-import re
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -186,30 +184,3 @@ def test_drawing_leaves_the_global_generators_alone():
         for batch in batches:
             del batch
         assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_quick_start_of_the_readme_resumes_exactly_with_another_seed():
-    text = (Path(__file__).parents[2] / "README.md").read_text()
-    [code] = re.findall(r"^## Quick start: PyTorch\n\n```python\n(.*?)^```$", text, re.S | re.M)
-    setup, loop = code.split("for epoch in range(2):")
-    assert "EchoLoader(" in setup
-    assert "for images, labels in loader" in loop
-
-    def loader(seed):
-        torch.manual_seed(seed)
-        namespace = {}
-        exec(setup.replace("torch.randn(1000, 64)", "torch.arange(1000)[:, None]"), namespace)
-        return namespace["loader"]
-
-    with loader(1) as first:
-        batches = iter(first)
-        seen = [next(batches)[0].flatten().tolist() for _ in range(13)]
-        state = first.state_dict()
-        whole = [*seen, *(batch[0].flatten().tolist() for batch in batches)]
-        whole += [batch[0].flatten().tolist() for batch in first]
-    with loader(2) as second:
-        second.load_state_dict(state)
-        seen += [batch[0].flatten().tolist() for _ in range(2) for batch in second]
-    assert seen == whole
-    uses = np.bincount(np.concatenate(seen).astype(int), minlength=1000)
-    assert (uses == 2 * 3).all()

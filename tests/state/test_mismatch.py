@@ -1,5 +1,7 @@
 """A state for other options, or another source, is refused with the difference."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from resuming import Consumer, Stateful, example, loader_of
 import pyecho
 import pyecho.torch
 from pyecho import ops
+from pyecho.state.loaded import digest
 
 FIELD = pyecho.Field((None, 3), "uint8", max_bytes=99, pad=0)
 SAME = [
@@ -130,3 +133,20 @@ def test_data_loader_with_another_way_to_shuffle_is_refused():
             else:
                 with pytest.raises(pyecho.CheckpointError, match="of a DataLoader whose order"):
                     next(iter(other))
+
+
+@pytest.mark.parametrize("lists", [[], [False], [True, True], [1], 3, {}])
+def test_lists_that_were_columns_are_those_of_the_source(lists):
+    def loader():
+        batches = [{"x": np.arange(3), "y": [np.arange(n) for n in (5, 2, 7)]}] * 3
+        return pyecho.EchoLoader(batches, 2, batch_size=2, unbatch=True, threads=0)
+
+    begun, forged = loader(), loader()
+    next(iter(begun))
+    state = copy.deepcopy(begun.state_dict())
+    assert state["lists"] == [True]
+    state["lists"] = lists
+    state["digest"] = digest(state)
+    with pytest.raises(pyecho.CheckpointError):
+        forged.load_state_dict(state)
+        next(iter(forged))

@@ -64,7 +64,7 @@ def goes_on(make, state, *, payload):
     assert next(iter(resumed)).tolist() == next(batches).tolist()
 
 
-@pytest.mark.parametrize("uses", [10**6, 10**8, 10**10])
+@pytest.mark.parametrize("uses", [10**6, 10**10])
 @pytest.mark.parametrize("passes", [{"steps_per_epoch": 1000}, {"epochs": 10**9}], ids=str)
 def test_resume_plans_a_segment_at_any_age(passes, uses):
     options = {"factor": 2.5, "batch_size": 100, "shuffle_buffer": 1000} | passes

@@ -1,7 +1,6 @@
 """States of loaders of tensors, and over torch's own loaders."""
 
 import io
-import time
 from functools import partial
 
 import numpy as np
@@ -37,18 +36,6 @@ def moved(loader, **arguments):
 def augmented(source, **options):
     options = {"batch_size": 4, "shuffle_buffer": 8, "augment": lambda batch, rng: batch} | options
     return pyecho.torch.EchoLoader(source, 2, **options)
-
-
-def test_state_with_batches_of_leaves_without_elements_can_be_in_a_file():
-    empty = {"a": np.zeros((0, 3), "f4"), "b": np.zeros(0, "u1")}
-    make = partial(augmented, [{"x": np.arange(3) + number, **empty} for number in range(20)])
-    loader, whole = make(), [batch["x"].tolist() for batch in make()]
-    batches, again = iter(loader), make()
-    next(batches)
-    again.load_state_dict(moved(loader))
-    for batch, wanted in zip(again, whole[1:], strict=True):
-        assert batch["x"].tolist() == wanted
-        assert (batch["a"].shape, batch["b"].dtype) == ((len(wanted), 0, 3), torch.uint8)
 
 
 @pytest.mark.parametrize("payload", [True, False])
@@ -127,28 +114,6 @@ def test_rank_of_a_stream_takes_no_lengths_of_another_ranks_passes(monkeypatch):
                 run(rank, 9, states[1 - rank])
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_changes_of_batches_change_no_state_taken_before_them(workers):
-    make = partial(
-        augmented, Stateful(20), augment_workers=workers, augment=lambda batch, rng: batch["row"]
-    )
-    loader = make()
-    batches = iter(loader)
-    next(batches)
-    time.sleep(0.1)  # batches are made ahead
-    state, wanted = loader.state_dict(), []
-    for batch in batches:
-        wanted.append(batch.tolist())
-        batch.zero_()
-    for _ in range(2):
-        again, emitted = make(), []
-        again.load_state_dict(state)
-        for batch in again:
-            emitted.append(batch.tolist())
-            batch.zero_()
-        assert emitted == wanted
-
-
 RETURNED = {
     "array": np.arange(6, dtype=">i4").reshape(2, 3),
     "array without axes": np.array(2.5),
@@ -189,26 +154,3 @@ def test_state_of_whatever_is_made_of_plain_data_goes_through_a_file(batch_size,
     again = make()
     again.load_state_dict(moved(loader))
     assert told(next(iter(again))) == told(RETURNED[name])
-
-
-def test_state_of_items_that_are_arrays_goes_through_a_file():
-    items = [(np.arange(each), np.float32(each)) for each in range(9)]
-    make = partial(pyecho.torch.EchoLoader, items, 2, shuffle_buffer=4)
-    whole, loader, again = list(map(told, make())), make(), make()
-    batches = iter(loader)
-    found = [told(next(batches)) for _ in range(5)]
-    again.load_state_dict(moved(loader))
-    assert found + list(map(told, again)) == whole
-
-
-def test_state_of_a_run_that_has_just_loaded_one_goes_through_a_file():
-    def loader():
-        generator = torch.Generator().manual_seed(3)
-        rows = torch.utils.data.DataLoader(torch.arange(8), shuffle=True, generator=generator)
-        return pyecho.torch.EchoLoader(rows, 2)
-
-    first, other, last = loader(), loader(), loader()
-    next(iter(first))
-    other.load_state_dict(moved(first))
-    last.load_state_dict(moved(other))
-    assert list(last) == list(loader())[1:]

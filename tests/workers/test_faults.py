@@ -275,7 +275,7 @@ sizes = pytest.mark.parametrize("sized", [False, True], ids=["one size", "any si
 @pytest.mark.slow
 @sizes
 def test_random_kills_cost_no_item_and_no_use(sized):
-    assert kills.killed(30, sized=sized) == 30
+    assert kills.killed(12, sized=sized) == 12
 
 
 @pytest.mark.stress
@@ -287,8 +287,8 @@ def test_thousand_random_kills_cost_no_item_and_no_use(sized):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_loader_that_is_killed_or_exits_leaves_nothing(method, tmp_path):
-    parents.killed(tmp_path / "script.py", 3, multiprocessing_context=method)
-    parents.exited(tmp_path / "script.py", 3, multiprocessing_context=method)
+    parents.killed(tmp_path / "script.py", 2, multiprocessing_context=method)
+    parents.exited(tmp_path / "script.py", 2, multiprocessing_context=method)
 
 
 @pytest.mark.stress

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from worked import Batches, Named, Rows, Slow, emitted, plain
+from worked import Named, Rows, emitted, plain
 
 import pyecho
 import pyecho.torch
@@ -24,14 +24,6 @@ def test_is_the_same_in_every_configuration(options, workers):
     for dataset in (Rows(), Named()):
         expected = emitted(dataset, **options)
         assert emitted(dataset, num_workers=3, workers=workers, **options) == expected
-
-
-@pytest.mark.parametrize("workers", ["process", "thread"])
-def test_batches_are_split_and_slow_items_keep_their_place(workers):
-    options = {"batch_size": 7, "unbatch": True}
-    expected = emitted(Batches(), **options)
-    assert emitted(Batches(), num_workers=2, workers=workers, **options) == expected
-    assert emitted(Slow(), num_workers=4, workers=workers, **BATCHES) == emitted(Rows(), **BATCHES)
 
 
 @pytest.mark.slow
@@ -94,20 +86,6 @@ def test_workers_know_the_epoch_and_draw_the_same_numbers_whatever_their_number(
         rows = np.concatenate([batch for batch, _ in batches])
         assert (rows[:, 1] == epoch).all()
         assert len(np.unique(rows[:, 2:])) == 3 * 60
-    again = pyecho.EchoLoader(Told(), 2, num_workers=3, shuffle=True, with_info=True, **BATCHES)
-    batches = iter(again)
-    next(batches)
-    resumed = pyecho.EchoLoader(Told(), 2, num_workers=1, shuffle=True, with_info=True, **BATCHES)
-    resumed.load_state_dict(again.state_dict(payload=False))
-    assert [plain(each) for each in resumed] == epochs[0][1:]
-
-
-def test_adaptive_factor_gives_every_item_its_least_uses():
-    options = {"factor": pyecho.Adaptive(4), "num_workers": 2, "unique_in_batch": False}
-    [batches] = emitted(Slow(), 1, **BATCHES, **options)
-    uses = [index for batch, _ in batches for index in batch["index"]]
-    assert set(uses) == set(range(60))
-    assert max(map(uses.count, range(60))) <= 4
 
 
 class Chosen(Rows):

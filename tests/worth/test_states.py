@@ -153,32 +153,3 @@ def test_load_state_dict_refuses_what_is_no_state(change):
     with pytest.raises(pyecho.CheckpointError):
         worth.load_state_dict({})
     np.testing.assert_array_equal(worth.state_dict()["sums"], before["sums"])
-
-
-def doubled():
-    nest = [1.0]
-    for _ in range(60):
-        nest = [nest, nest]
-    return nest
-
-
-@pytest.mark.parametrize(
-    "name", ["width", "batches", "counts", "squares", "first", "validation_losses"]
-)
-@pytest.mark.parametrize(
-    "value",
-    [
-        doubled(),
-        [doubled()] * 10,
-        np.broadcast_to(np.int64(1), (10**13,)),
-        [2**20_000],
-        float("inf"),
-        "9" * 10**6,
-        None,
-    ],
-    ids=range(7),
-)
-def test_load_state_dict_refuses_what_grows_without_end_and_says_where(name, value):
-    state = observed([0.5], batches=10, validated=True).state_dict()
-    with pytest.raises(pyecho.CheckpointError, match=rf"the state\['{name}'\](\[0\])? needs"):
-        pyecho.Worth().load_state_dict(state | {name: value})
