@@ -23,8 +23,8 @@ TEST(AdaptiveBuffer, a_batch_of_repeats_is_ready_before_the_consumer_waits_for_i
   EchoBuffer buffer(config);
   for (std::uint32_t item = 0; item < config.plan.capacity; ++item) {
     Reservation reservation{};
-    ASSERT_EQ(buffer.reserve(reservation, kNever), Outcome::kOk);
-    buffer.commit(std::span(&reservation, 1));
+    ASSERT_EQ(buffer.input().reserve(reservation, kNever), Outcome::kOk);
+    buffer.input().commit(std::span(&reservation, 1));
   }
   int ready = 0;
   int asked = 0;
@@ -69,8 +69,8 @@ TEST(AdaptiveBuffer, a_batch_of_fresh_items_between_two_of_repeats_does_not_end_
   const auto put_batch = [&] {
     for (std::uint32_t item = 0; item < config.plan.batch_size; ++item) {
       Reservation reservation{};
-      ASSERT_EQ(buffer.reserve(reservation, kNever), Outcome::kOk);
-      buffer.commit(reservation);
+      ASSERT_EQ(buffer.input().reserve(reservation, kNever), Outcome::kOk);
+      buffer.input().commit(reservation);
     }
   };
   const auto await_planned = [&](std::size_t batches) {

@@ -115,18 +115,18 @@ void expect_no_allocations(Stage& stage) {
   std::thread producer([&] {
     const auto reserved = [&] {
       Reservation reservation{};
-      EXPECT_EQ(stage.reserve(reservation, kNever), Outcome::kOk);
+      EXPECT_EQ(stage.input().reserve(reservation, kNever), Outcome::kOk);
       return reservation;
     };
     for (std::uint64_t epoch = 0; epoch < kEpochs; ++epoch) {
       turn.arrive_and_wait();
       for (int item = 0; item < 450; ++item) {
         if (item > 0 && item % 150 == 0) {
-          stage.end_pass(reserved());
+          stage.input().end_pass(reserved());
         }
-        stage.commit(reserved());
+        stage.input().commit(reserved());
       }
-      stage.close();
+      stage.input().close();
       turn.arrive_and_wait();
     }
   });
@@ -188,10 +188,10 @@ TEST(Allocation, a_batch_that_the_consumer_makes_whole_is_the_consumers_to_send)
     aligned_fail = true;
     for (int count = 0; count < 7; ++count) {
       Reservation reservation{};
-      ASSERT_EQ(buffer.reserve(reservation, kNever), Outcome::kOk);
-      buffer.commit(reservation);
+      ASSERT_EQ(buffer.input().reserve(reservation, kNever), Outcome::kOk);
+      buffer.input().commit(reservation);
     }
-    buffer.close();
+    buffer.input().close();
     Lease lease;
     EXPECT_THROW(static_cast<void>(buffer.acquire(lease, kNever)), std::bad_alloc);
     aligned_fail = false;
@@ -222,7 +222,7 @@ TEST(Allocation, max_bytes_covers_everything_that_grows_with_the_configuration) 
     const std::size_t heap = heap_bytes.load();
     std::size_t slots = 0;
     std::array<Reservation, 64> group{};
-    for (std::uint32_t count = 0; buffer.try_reserve(group, count) == Outcome::kOk; slots += count) {
+    for (std::uint32_t count = 0; buffer.input().try_reserve(group, count) == Outcome::kOk; slots += count) {
     }
     const std::size_t mapped = HostMemory::rounded_bytes(slots * buffer.layout().slot_bytes()) +
                                buffer.stats().batch_blocks * HostMemory::rounded_bytes(buffer.layout().batch_bytes());

@@ -53,7 +53,7 @@ class PyStage : public Stage {
   // exception), or when the stage is stopped or paused. One thread at a time.
   void feed();
   // Ends the input.
-  void close() { native().close(); }
+  void close() { native().input().close(); }
   // Same as close(), but the consumer receives `error` once everything before it has been emitted.
   void fail(pybind11::object error) {
     error = checked_failure(error);
@@ -153,7 +153,7 @@ class PyStage : public Stage {
   }
 
  protected:
-  [[nodiscard]] bool stopped() const { return native().stopped(); }
+  [[nodiscard]] bool stopped() const { return native().input().stopped(); }
   Replay begin_at(const PlanPosition& position) {
     return without_gil(true, [&] { return native().begin(position); });
   }
@@ -168,7 +168,7 @@ class PyStage : public Stage {
       if (outcome != Outcome::kHalted || paused()) {
         return outcome;
       }
-      native().await_resumed(slice);
+      native().input().await_resumed(slice);
       return Outcome::kTimeout;
     };
     return wait_answering_signals(deadline, patient, [this] { return paused(); });
@@ -199,7 +199,7 @@ class PyStage : public Stage {
     without_gil(true, [&] { return native().set_halted(halted), true; });
   }
   void require_own_process() const {
-    if (native().forked()) {
+    if (native().input().forked()) {
       raise_for(Outcome::kForked);
     }
   }

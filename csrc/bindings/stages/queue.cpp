@@ -17,7 +17,7 @@ namespace pyecho::bindings {
 ObjectStage::ObjectStage(const EchoConfig& config, py::object transform, bool shared)
     : PyStage("EchoLoader"),
       core_(std::make_unique<EchoQueue>(config)),
-      items_(core_->slots()),
+      items_(core_->input().slots()),
       transform_(std::move(transform)),
       has_transform_(!transform_.is_none()),
       shared_(shared) {}
@@ -26,8 +26,8 @@ ObjectStage::ObjectStage(const EchoConfig& config, py::object transform, bool sh
 
 void ObjectStage::commit(Reservation place, Item item) {
   items_[place.slot] = std::move(item);
-  core_->commit(place);
-  if (core_->stopped()) {
+  core_->input().commit(place);
+  if (core_->input().stopped()) {
     drop_items();  // nothing else would release it
   }
 }
@@ -41,7 +41,8 @@ void ObjectStage::hold(const py::object& item) {
 
 Outcome ObjectStage::put_held(bool wait, std::size_t& row) {
   Reservation place{};
-  Outcome outcome = core_->try_reserve(place);
+  std::uint32_t count = 0;
+  Outcome outcome = core_->input().try_reserve(std::span(&place, 1), count);
   if (outcome == Outcome::kFull && wait) {
     outcome = wait_for_place(place);
   }
@@ -53,7 +54,7 @@ Outcome ObjectStage::put_held(bool wait, std::size_t& row) {
 }
 
 Outcome ObjectStage::wait_for_place(Reservation& place) {
-  return wait_for_room(kNever, [&](Deadline slice) { return core_->reserve(place, slice); });
+  return wait_for_room(kNever, [&](Deadline slice) { return core_->input().reserve(place, slice); });
 }
 
 Reservation ObjectStage::reserve() {
@@ -67,7 +68,7 @@ Reservation ObjectStage::reserve() {
 void ObjectStage::tell(Reservation place, const py::object& error) {
   told_ = checked_failure(error);
   const std::uint64_t seen = told_count_.read();
-  core_->abort(place);  // wakes the consumer
+  core_->input().abort(place);  // wakes the consumer
   std::ignore = wait_for_room(kNever, [&](Deadline slice) {
     return told_count_.await(seen + 1, slice, WaitStrategy::sleep(), [this] { return stopped() || paused(); });
   });
@@ -78,10 +79,10 @@ void ObjectStage::tell(Reservation place, const py::object& error) {
 
 void ObjectStage::end_here(Reservation place, bool last) {
   if (last) {
-    core_->abort(place);
-    core_->close();
+    core_->input().abort(place);
+    core_->input().close();
   } else {
-    core_->end_pass(place);
+    core_->input().end_pass(place);
   }
 }
 
@@ -188,7 +189,7 @@ Replay ObjectStage::begin_core(const PlanPosition& position) {
 }
 
 void ObjectStage::make_room(std::size_t items) {
-  if (items > core_->slots()) {  // a loader makes its stage with room for them
+  if (items > core_->input().slots()) {  // a loader makes its stage with room for them
     raise(errors().checkpoint_error, "the state holds more items than this stage");
   }
 }

@@ -52,9 +52,9 @@ template <class Kind>
 Outcome PyStage<Kind>::mark_pass_end(bool wait) {
   const auto mark = [this](Deadline deadline) {
     Reservation place{};
-    const Outcome reserved = native().reserve(place, deadline);
+    const Outcome reserved = native().input().reserve(place, deadline);
     if (reserved == Outcome::kOk) {
-      native().end_pass(place);
+      native().input().end_pass(place);
     }
     return reserved;
   };

@@ -60,7 +60,7 @@ EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes, std::shared_p
 // Turns the batch that `take` gets from the driver into a lease, and counts it.
 template <class Take>
 Outcome EchoBuffer::hand_out(Lease& lease, const Take& take) {
-  if (forked()) {
+  if (ring_.forked()) {
     return Outcome::kForked;
   }
   counts_.clock.enter();
@@ -92,7 +92,7 @@ Outcome EchoBuffer::acquire(Lease& lease, Deadline deadline) {
 }
 
 void EchoBuffer::fail(std::string message) {
-  if (forked()) {
+  if (ring_.forked()) {
     return;  // a thread that stayed in the parent may hold the lock
   }
   {
@@ -101,7 +101,7 @@ void EchoBuffer::fail(std::string message) {
       failure_ = std::move(message);
     }
   }
-  close();
+  ring_.close();
 }
 
 bool EchoBuffer::failed() const {
@@ -117,7 +117,7 @@ std::optional<std::string> EchoBuffer::take_failure() {
 // ---------------------------------------------------------------- saving and resuming
 
 void EchoBuffer::set_halted(bool halted) {
-  if (!forked()) {
+  if (!ring_.forked()) {
     driver_.set_halted(halted);
   }
 }
@@ -127,7 +127,7 @@ PlanPosition EchoBuffer::inspect(std::vector<Unspent>& unspent, std::vector<cons
   const Plan& plan = driver_.settle(untaken);
   PlanPosition at = plan.position(iterations, batches * config_.plan.batch_size);
   unspent.clear();
-  unspent.reserve(slots());
+  unspent.reserve(ring_.slots());
   plan.each_item([&](std::uint32_t slot, std::uint64_t number) {
     unspent.push_back({.number = number, .batch = nullptr, .place = slot});
   });
@@ -178,7 +178,7 @@ std::uint64_t EchoBuffer::copy_items(std::span<const Unspent> items, std::span<s
 
 std::shared_ptr<EchoBuffer> EchoBuffer::with_room_for(std::size_t items) const {
   const std::size_t needed = items + (config_.plan.min_uses > 0 ? config_.plan.capacity : 0);
-  if (needed <= slots()) {
+  if (needed <= ring_.slots()) {
     return nullptr;
   }
   EchoConfig larger = given_;
@@ -213,7 +213,7 @@ void EchoBuffer::resume(const Replay& replay) {
 // ---------------------------------------------------------------- any thread
 
 void EchoBuffer::stop() {
-  if (!forked()) {  // in a forked child, a thread that stayed in the parent may hold a lock
+  if (!ring_.forked()) {  // in a forked child, a thread that stayed in the parent may hold a lock
     ring_.stop();
     driver_.alert();
   }

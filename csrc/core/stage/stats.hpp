@@ -63,7 +63,7 @@ class alignas(kCacheLineBytes) ConsumerCounts {
 // inside or have open reservations (std::logic_error), and stop() and close() must not be called meanwhile.
 template <class Stage>
 Outcome begin_epoch(Stage& stage, std::uint64_t epoch, const Extent& extent) {
-  if (stage.forked()) {
+  if (stage.input().forked()) {
     return Outcome::kForked;
   }
   stage.resume(stage.begin({.epoch = epoch, .extent = extent}));

@@ -130,7 +130,8 @@ class Target {
     const std::clock_t start = std::clock();
     const pyecho_status status = pyecho_load(buffer_.get(), state.data(), state.size(), nullptr);
     const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-    const std::size_t own_bytes = kOwnBytes + kOwnBytesOfSlot * pyecho::capi::Buffer::of(buffer_.get())->core().slots();
+    const std::size_t own_bytes =
+        kOwnBytes + kOwnBytesOfSlot * pyecho::capi::Buffer::of(buffer_.get())->core().input().slots();
     const auto memory = static_cast<double>(most_heap_bytes - heap) - static_cast<double>(own_bytes);
     totals.most_memory = std::max(totals.most_memory, is_long ? 0 : memory / static_cast<double>(state.size()));
     (is_long ? totals.slowest_long : totals.slowest) =
