@@ -1,6 +1,4 @@
 // Allocations: as much as max_bytes accounts for, none after warm-up, also over epochs, and some that fail.
-//
-// Replaces the global operator new of the whole test program by one that counts while armed, and can fail.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -8,7 +6,6 @@
 #include <barrier>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <new>
 #include <optional>
@@ -20,49 +17,8 @@
 #include "core/plan/rounds_pool.hpp"
 #include "core/stage/echo_buffer.hpp"
 #include "core/stage/echo_queue.hpp"
-
-namespace {
-
-std::atomic<bool> armed{false};
-std::atomic<std::uint64_t> heap_allocations{0};
-std::atomic<std::size_t> heap_bytes{0};
-std::atomic<bool> aligned_fail{false};  // allocations for operations
-
-void* allocate(std::size_t size_bytes, std::size_t alignment) {
-  if (armed.load(std::memory_order_relaxed)) {
-    heap_allocations.fetch_add(1, std::memory_order_relaxed);
-    heap_bytes.fetch_add(size_bytes, std::memory_order_relaxed);
-  }
-  if (alignment > alignof(std::max_align_t) && aligned_fail) {
-    throw std::bad_alloc();
-  }
-  const std::size_t rounded = (size_bytes + alignment - 1) / alignment * alignment;
-  void* const memory =
-      alignment <= alignof(std::max_align_t) ? std::malloc(size_bytes) : std::aligned_alloc(alignment, rounded);
-  if (memory == nullptr) {
-    throw std::bad_alloc();
-  }
-  return memory;
-}
-
-}  // namespace
-
-[[gnu::noinline]] void* operator new(std::size_t size) { return allocate(size, 1); }
-[[gnu::noinline]] void* operator new[](std::size_t size) { return allocate(size, 1); }
-[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t alignment) {
-  return allocate(size, static_cast<std::size_t>(alignment));
-}
-[[gnu::noinline]] void* operator new[](std::size_t size, std::align_val_t alignment) {
-  return allocate(size, static_cast<std::size_t>(alignment));
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+#include "support/counting_new.hpp"
+#include "support/run_buffer.hpp"
 
 namespace pyecho::test {
 namespace {
@@ -186,11 +142,7 @@ TEST(Allocation, a_batch_that_the_consumer_makes_whole_is_the_consumers_to_send)
   std::thread consumer([&] {  // which has no memory of other tests, as the worker
     consumers_thread = std::this_thread::get_id();
     aligned_fail = true;
-    for (int count = 0; count < 7; ++count) {
-      Reservation reservation{};
-      ASSERT_EQ(buffer.input().reserve(reservation, kNever), Outcome::kOk);
-      buffer.input().commit(reservation);
-    }
+    put_blank(buffer, 7);
     buffer.input().close();
     Lease lease;
     EXPECT_THROW(static_cast<void>(buffer.acquire(lease, kNever)), std::bad_alloc);

@@ -27,14 +27,7 @@ TEST(Drivers, batches_made_ahead_of_the_consumer_have_only_fresh_items) {
     config.plan.min_uses = 1;
     config.prefetch = 4;
     EchoBuffer buffer(config);
-    const auto put = [&](std::uint32_t count) {
-      for (; count > 0; --count) {
-        Reservation reservation{};
-        ASSERT_EQ(buffer.input().reserve(reservation, kNever), Outcome::kOk);
-        buffer.input().commit(std::span(&reservation, 1));
-      }
-    };
-    put(3 * config.plan.batch_size);
+    put_blank(buffer, 3 * config.plan.batch_size);
     Lease lease;
     for (int batch = 0; batch < 3; ++batch) {
       ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/stage/echo_buffer.hpp"
+#include "support/run_buffer.hpp"
 
 namespace pyecho::test {
 namespace {
@@ -288,11 +289,7 @@ TEST(Uploads, stop_does_not_wait_for_a_stream_that_is_held) {
                        },
                        .uploads = std::make_shared<Uploads>(kRuntime, 0, &stream),
                        .most_ahead = 1});
-    for (int item = 0; item < 4; ++item) {
-      Reservation reservation{};
-      ASSERT_EQ(buffer.input().reserve(reservation, kNever), Outcome::kOk);
-      buffer.input().commit(reservation);
-    }
+    put_blank(buffer, 4);
     Lease lease;
     for (std::size_t batch = 0; batch < blocks; ++batch) {
       ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk);

@@ -87,6 +87,14 @@ inline void put_item(EchoBuffer& buffer, Reservation reservation, std::uint64_t 
   buffer.input().commit(reservation);
 }
 
+// Commits so many items as the slots happen to be.
+inline void put_blank(EchoBuffer& buffer, std::uint32_t count) {
+  for (Reservation reservation{}; count > 0; --count) {
+    ASSERT_EQ(buffer.input().reserve(reservation, kNever), Outcome::kOk);
+    buffer.input().commit(reservation);
+  }
+}
+
 // Puts items [begin, end) and leaves the input open. Returns false if it was stopped or closed meanwhile.
 inline bool put_items(EchoBuffer& buffer, std::uint64_t begin, std::uint64_t end, std::uint32_t delays = 0) {
   Perturb perturb(begin + delays, delays);
