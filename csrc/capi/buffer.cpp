@@ -22,19 +22,13 @@ Deadline deadline_after(std::int64_t timeout_ns) {
 Leaf::Leaf(const char* leaf_name, const char* leaf_dtype, std::span<const std::int64_t> leaf_shape,
            std::size_t size_bytes, const VariableLeaf& varies)
     : name(leaf_name), dtype(leaf_dtype), shape(leaf_shape.begin(), leaf_shape.end()), variable(varies), view{} {
-  view = {.struct_bytes = sizeof(pyecho_leaf),
-          .name = name.c_str(),
-          .dtype = dtype.c_str(),
-          .shape = shape.data(),
-          .ndim = static_cast<std::uint32_t>(shape.size()),
-          .reserved = 0,
-          .size_bytes = size_bytes,
-          .slot_offset = 0,
-          .batch_offset = 0,
-          .ops = nullptr,
-          .op_count = 0,
-          .max_bytes = variable.max_bytes,
-          .row_bytes = 0};
+  view.struct_bytes = sizeof(pyecho_leaf);
+  view.name = name.c_str();
+  view.dtype = dtype.c_str();
+  view.shape = shape.data();
+  view.ndim = static_cast<std::uint32_t>(shape.size());
+  view.size_bytes = size_bytes;
+  view.max_bytes = variable.max_bytes;
 }
 
 Buffer::Buffer(Leaves leaves, EchoConfig config)

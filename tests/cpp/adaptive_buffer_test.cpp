@@ -48,7 +48,7 @@ TEST(AdaptiveBuffer, a_batch_of_repeats_is_ready_before_the_consumer_waits_for_i
 // Returns the number of batches that are planned.
 std::size_t planned(const EchoBuffer& buffer) {
   std::size_t batches = 0;
-  for (const auto& [segment, decisions] : buffer.log()) {
+  for (const auto& [segment, decisions] : buffer.view().log()) {
     batches += decisions.size();
   }
   return batches;

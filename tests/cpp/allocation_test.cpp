@@ -168,7 +168,7 @@ TEST(Allocation, max_bytes_covers_everything_that_grows_with_the_configuration) 
         EchoConfig{.plan = {.capacity = 4000, .unique_in_batch = true, .batch_size = 3000}, .leaves = leaves},
         EchoConfig{.leaves = leaves, .prefetch = 300, .threads = 3},
         EchoConfig{.plan = {.batch_size = 2}, .leaves = leaves, .threads = 0, .slots_ahead = 50'000}}) {
-    config.max_bytes = EchoBuffer::min_bytes(config);
+    config.max_bytes = min_bytes_of(config);
     const AllocationWatch watch;
     EchoBuffer buffer(config);
     const std::size_t heap = heap_bytes.load();

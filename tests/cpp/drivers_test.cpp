@@ -69,11 +69,11 @@ TEST(Drivers, the_slot_of_an_item_whose_last_use_was_handed_out_can_be_reserved_
 // Its rows have been copied before.
 TEST(Drivers, a_batch_that_the_end_of_a_pass_completes_gives_its_slots_back) {
   EchoConfig config{.plan = {.batch_size = 8}, .leaves = kItemLeaves, .threads = 0};
-  config.max_bytes = EchoBuffer::min_bytes(config);
+  config.max_bytes = min_bytes_of(config);
   for (const bool keep : {false, true}) {
     if (keep) {
       keep_items(config);
-      config.max_bytes = EchoBuffer::min_bytes(config);
+      config.max_bytes = min_bytes_of(config);
     }
     EchoBuffer buffer(config);
     Lease lease;

@@ -76,7 +76,7 @@ inline Outcome ExampleStage::take_batch() {
       outcome = without_gil(config_.threads == 0 && core_->layout().batch_bytes() >= kGilFreeBytes,
                             [&] { return core_->try_acquire(lease); });
     }
-    check_log(core_->diverged());
+    check_log(core_->view().diverged());
     if (outcome == Outcome::kExhausted) {
       raise_exhausted();
     }

@@ -104,12 +104,8 @@ ExampleStage::Shapes ExampleStage::checked_shapes(const py::dict& shapes) const 
 
 Reservation ExampleStage::reserve(std::optional<double> timeout_s) {
   const Inside inside(producers_);
-  const Deadline deadline = deadline_after(timeout_s);
   Reservation reservation{};
-  Outcome outcome = core_->input().reserve(reservation, Deadline::min());
-  if (outcome == Outcome::kTimeout || outcome == Outcome::kHalted) {
-    outcome = wait_for_room(deadline, [&](Deadline slice) { return core_->input().reserve(reservation, slice); });
-  }
+  const Outcome outcome = reserve_slot(reservation, true, deadline_after(timeout_s));
   if (outcome != Outcome::kOk) {
     raise_for_put(outcome, timeout_s, "");
   }

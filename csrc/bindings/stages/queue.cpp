@@ -41,11 +41,7 @@ void ObjectStage::hold(const py::object& item) {
 
 Outcome ObjectStage::put_held(bool wait, std::size_t& row) {
   Reservation place{};
-  std::uint32_t count = 0;
-  Outcome outcome = core_->input().try_reserve(std::span(&place, 1), count);
-  if (outcome == Outcome::kFull && wait) {
-    outcome = wait_for_place(place);
-  }
+  const Outcome outcome = reserve_slot(place, wait);
   if (outcome == Outcome::kOk) {
     commit(place, std::exchange(held_, {}));
     ++row;
@@ -53,13 +49,9 @@ Outcome ObjectStage::put_held(bool wait, std::size_t& row) {
   return outcome;
 }
 
-Outcome ObjectStage::wait_for_place(Reservation& place) {
-  return wait_for_room(kNever, [&](Deadline slice) { return core_->input().reserve(place, slice); });
-}
-
 Reservation ObjectStage::reserve() {
   Reservation place{};
-  if (const Outcome outcome = wait_for_place(place); outcome != Outcome::kOk) {
+  if (const Outcome outcome = reserve_slot(place, true); outcome != Outcome::kOk) {
     raise_for(outcome == Outcome::kTimeout || outcome == Outcome::kHalted ? Outcome::kClosed : outcome);
   }
   return place;
@@ -90,7 +82,7 @@ void ObjectStage::end_here(Reservation place, bool last) {
 
 // Continues try_emit() where the queue gives no use.
 Outcome ObjectStage::emit_none(Outcome outcome) {
-  check_log(core_->diverged());
+  check_log(core_->view().diverged());
   if (told_ && outcome == Outcome::kEmpty) {
     told_count_.advance();
     raise_object(std::exchange(told_, {}));

@@ -112,7 +112,6 @@ class ObjectStage final : public PyStage<ObjectStage> {
   };
 
   void commit(Reservation place, Item item);
-  Outcome wait_for_place(Reservation& place);
   Outcome emit_pending(PyObject*& emission);
   Outcome emit_none(Outcome outcome);
   Outcome emit_rarely(const Use& use, Item& item, PyObject*& emission);

@@ -23,8 +23,6 @@ constexpr std::size_t kHelpBytes = 512;
 
 }  // namespace
 
-std::size_t EchoBuffer::min_bytes(const EchoConfig& config) { return min_bytes_of(config); }
-
 EchoBuffer::EchoBuffer(const EchoConfig& config) : EchoBuffer(config, settled(config)) {}
 
 EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes, std::shared_ptr<BatchPool> batches)
@@ -34,13 +32,14 @@ EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes, std::shared_p
       slot_memory_(layout_, sizes.slots, config_.shared_slots),
       blocks_(batches == nullptr ? sizes.blocks : static_cast<std::uint32_t>(batches->blocks())),
       batches_ahead_(sizes.depth + 1),
-      batches_(batches != nullptr ? std::move(batches)
-                                  : std::make_shared<BatchPool>(
-                                        layout_, blocks_,
-                                        config_.max_bytes == kUnlimited
-                                            ? kUnlimited
-                                            : config_.max_bytes - (min_bytes(config_) - blocks_ * sizes.block_bytes()),
-                                        config_.batch_memory, config_.uploads)),
+      batches_(batches != nullptr
+                   ? std::move(batches)
+                   : std::make_shared<BatchPool>(
+                         layout_, blocks_,
+                         config_.max_bytes == kUnlimited
+                             ? kUnlimited
+                             : config_.max_bytes - (min_bytes_of(config_) - blocks_ * sizes.block_bytes()),
+                         config_.batch_memory, config_.uploads)),
       ring_(sizes.slots, sizes.ahead, config_.spare, sizes.streamed(sizes.slots * layout_.slot_bytes())),
       feed_(ring_),
       plan_(plan_of(config_, sizes.slots)),
@@ -188,7 +187,7 @@ std::shared_ptr<EchoBuffer> EchoBuffer::with_room_for(std::size_t items) const {
     throw std::length_error("no buffer has slots for so many items");
   }
   larger.spare = static_cast<std::uint32_t>(missing);
-  if (const std::size_t least = min_bytes(larger); least > larger.max_bytes) {
+  if (const std::size_t least = min_bytes_of(larger); least > larger.max_bytes) {
     throw std::length_error("the " + std::to_string(items) + " items of the state need max_bytes of " +
                             std::to_string(least) + ", and this buffer has " + std::to_string(larger.max_bytes));
   }

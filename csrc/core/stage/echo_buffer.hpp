@@ -60,9 +60,6 @@ class EchoBuffer {
   EchoBuffer(const EchoBuffer&) = delete;
   EchoBuffer& operator=(const EchoBuffer&) = delete;
 
-  // Returns the bytes that a buffer of this configuration needs before any growth, also one that goes on from its
-  // states. Throws std::length_error if they are too many for any machine, std::invalid_argument.
-  [[nodiscard]] static std::size_t min_bytes(const EchoConfig& config);
   [[nodiscard]] const SlotLayout& layout() const noexcept { return layout_; }
 
   // -- Producers: any number of threads --
@@ -159,9 +156,8 @@ class EchoBuffer {
   // Stops the stage: every wait ends with kClosed. Idempotent.
   void stop();
   [[nodiscard]] EchoStats stats() const noexcept;
-  // The log of an adaptive factor, see Plan.
-  [[nodiscard]] DecisionLog log() const { return planner_.view().log(); }
-  [[nodiscard]] bool diverged() const noexcept { return planner_.view().diverged(); }
+  // Facts of the plan.
+  [[nodiscard]] const PlanView& view() const noexcept { return planner_.view(); }
   // Returns the reason why acquire() returned kExhausted; "" if max_bytes is the limit.
   [[nodiscard]] std::string refusal() const { return batches_->refusal(); }
 

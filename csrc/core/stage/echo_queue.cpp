@@ -45,7 +45,7 @@ Outcome EchoQueue::plan(Use& use) {
     return Outcome::kEnd;
   }
   const Outcome outcome = draw();
-  if (diverged()) [[unlikely]] {
+  if (view_.diverged()) [[unlikely]] {
     ahead_ = 0;
     return Outcome::kClosed;
   }

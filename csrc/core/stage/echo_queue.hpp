@@ -42,7 +42,7 @@ class EchoQueue {
   // -- Consumer: one thread at a time --
 
   // Takes the next use: kOk; kEnd at the end of an iteration (and from then on, after close()); kEmpty; kClosed after
-  // stop(), and once diverged() is true; kForked. Never blocks.
+  // stop(), and once the plan has diverged; kForked. Never blocks.
   Outcome try_next(Use& use) {
     if (next_ < ahead_ && !ring_.stopped() && !ring_.forked()) [[likely]] {
       return hand_out(use);
@@ -93,9 +93,8 @@ class EchoQueue {
   // Every wait ends with kClosed. Idempotent.
   void stop() { ring_.stop(); }
   [[nodiscard]] EchoStats stats() const noexcept { return counts_.stats(feed_.committed(), view_.resident()); }
-  // The log of an adaptive factor, see Plan.
-  [[nodiscard]] DecisionLog log() const { return view_.log(); }
-  [[nodiscard]] bool diverged() const noexcept { return view_.diverged(); }
+  // Facts of the plan.
+  [[nodiscard]] const PlanView& view() const noexcept { return view_; }
 
  private:
   static constexpr std::size_t kUsesAhead = 64;

@@ -103,7 +103,7 @@ TEST(EchoBufferStop, random_stops_and_closes_end_everything_and_begin_starts_afr
   Xoshiro256 random(11);
   for (std::uint64_t left = stress_items() / 20'000 + 20; left > 0; --left) {
     EchoConfig config = random_config(random);
-    config.max_bytes = EchoBuffer::min_bytes(config);
+    config.max_bytes = min_bytes_of(config);
     EchoBuffer buffer(config);
     for (std::uint64_t epoch = 1; epoch < 8; ++epoch) {
       const bool stop = random.below(2) == 0;

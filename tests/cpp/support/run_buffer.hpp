@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/memory/stream_copy.hpp"
+#include "core/stage/buffer_sizes.hpp"
 #include "core/stage/echo_buffer.hpp"
 #include "perturb.hpp"
 #include "plan_output.hpp"
