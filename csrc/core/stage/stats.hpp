@@ -11,14 +11,14 @@
 namespace pyecho {
 
 struct EchoStats {
-  std::uint64_t read;                // items committed
-  std::uint64_t emitted;             // uses handed to the consumer
-  std::uint64_t fresh;               // of these, first ones
-  std::uint64_t batches;             // batches handed to the consumer
+  std::uint64_t read = 0;            // items committed
+  std::uint64_t emitted = 0;         // uses handed to the consumer
+  std::uint64_t fresh = 0;           // of these, first ones
+  std::uint64_t batches = 0;         // batches handed to the consumer
   std::uint64_t bytes_gathered = 0;  // payload of the uses handed to the consumer
-  std::uint64_t consumer_wait_ns;
-  std::uint64_t downstream_ns;  // of an EchoQueue: up to the consumer's last fresh item
-  std::uint32_t resident;       // items in the planner's pool, of capacity
+  std::uint64_t consumer_wait_ns = 0;
+  std::uint64_t downstream_ns = 0;  // of an EchoQueue: up to the consumer's last fresh item
+  std::uint32_t resident = 0;       // items in the planner's pool, of capacity
   std::uint64_t outstanding_leases = 0;
   std::uint64_t batch_blocks = 0;  // batches that have memory
   std::uint64_t grown_blocks = 0;  // blocks added because all others were in use
