@@ -36,13 +36,13 @@ double core_part(pyecho::EchoBuffer& buffer, std::uint32_t group) {
   const auto begin = SteadyClock::now();
   for (std::uint32_t done = 0; done < kItems;) {
     std::uint32_t count = 0;
-    require(buffer.try_reserve(std::span(slots).first(group), count) == pyecho::Outcome::kOk);
-    buffer.commit(std::span<const pyecho::Reservation>(slots).first(count));
+    require(buffer.input().try_reserve(std::span(slots).first(group), count) == pyecho::Outcome::kOk);
+    buffer.input().commit(std::span<const pyecho::Reservation>(slots).first(count));
     done += count;
   }
   const double ns = seconds_since(begin) * 1e9 / kItems;
   pyecho::Lease lease;
-  buffer.close();
+  buffer.input().close();
   while (buffer.acquire(lease, pyecho::kNever) == pyecho::Outcome::kOk) {
   }
   lease.reset();

@@ -43,21 +43,19 @@ class Source {
   bool put() {
     const std::size_t wanted = std::min<std::uint64_t>(group_.size(), left_);
     std::uint32_t count = 0;
-    if (buffer_.try_reserve(std::span(group_).first(wanted), count) == Outcome::kFull) {
-      if (buffer_.reserve(group_[0], pyecho::kNever) != Outcome::kOk) {
-        return false;
-      }
-      count = 1;
+    if (buffer_.input().reserve(std::span(group_).first(wanted), count, pyecho::kNever) != Outcome::kOk) {
+      return false;
     }
     const std::size_t size_bytes = buffer_.layout().slot_bytes();
     for (std::size_t i = 0; i < count; ++i) {
-      pyecho::copy_bytes(buffer_.slot_data(group_[i].slot), bytes_.data() + at_, size_bytes, buffer_.stream_slots());
+      pyecho::copy_bytes(buffer_.slot_data(group_[i].slot), bytes_.data() + at_, size_bytes,
+                         buffer_.input().stream_slots());
       at_ = (at_ + size_bytes) % kSourceBytes;
     }
-    buffer_.commit(std::span(group_).first(count));
+    buffer_.input().commit(std::span(group_).first(count));
     left_ -= count;
     if (left_ == 0) {
-      buffer_.close();
+      buffer_.input().close();
     }
     return left_ > 0;
   }

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <utility>
 
 #include "bindings/registration.hpp"
 
@@ -47,7 +48,7 @@ void set_caught() noexcept {
   } catch (const py::builtin_exception& error) {
     error.set_error();
   } catch (const std::bad_alloc&) {
-    PyErr_NoMemory();
+    PyErr_SetString(PyExc_MemoryError, kNoMemory);
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
   }
@@ -96,6 +97,13 @@ std::string readable_bytes(std::size_t bytes) {
 }
 
 void register_errors(py::module_& module) {
+  py::register_local_exception_translator([](std::exception_ptr raised) {
+    try {
+      std::rethrow_exception(std::move(raised));
+    } catch (const std::bad_alloc&) {
+      set_caught();
+    }
+  });
   types.echo_error = add_type(module, "EchoError", "Base of all errors that pyecho raises.", PyExc_Exception, nullptr);
   types.config_error = add_type(module, "ConfigError", "An argument is wrong, or arguments do not fit together.",
                                 types.echo_error, PyExc_ValueError);

@@ -22,19 +22,13 @@ Deadline deadline_after(std::int64_t timeout_ns) {
 Leaf::Leaf(const char* leaf_name, const char* leaf_dtype, std::span<const std::int64_t> leaf_shape,
            std::size_t size_bytes, const VariableLeaf& varies)
     : name(leaf_name), dtype(leaf_dtype), shape(leaf_shape.begin(), leaf_shape.end()), variable(varies), view{} {
-  view = {.struct_bytes = sizeof(pyecho_leaf),
-          .name = name.c_str(),
-          .dtype = dtype.c_str(),
-          .shape = shape.data(),
-          .ndim = static_cast<std::uint32_t>(shape.size()),
-          .reserved = 0,
-          .size_bytes = size_bytes,
-          .slot_offset = 0,
-          .batch_offset = 0,
-          .ops = nullptr,
-          .op_count = 0,
-          .max_bytes = variable.max_bytes,
-          .row_bytes = 0};
+  view.struct_bytes = sizeof(pyecho_leaf);
+  view.name = name.c_str();
+  view.dtype = dtype.c_str();
+  view.shape = shape.data();
+  view.ndim = static_cast<std::uint32_t>(shape.size());
+  view.size_bytes = size_bytes;
+  view.max_bytes = variable.max_bytes;
 }
 
 Buffer::Buffer(Leaves leaves, EchoConfig config)
@@ -60,7 +54,7 @@ void Buffer::settle() {
     leaves_[i]->view.batch_offset = core_->layout().leaves()[i].batch_offset;
     leaves_[i]->view.row_bytes = core_->layout().leaves()[i].row_bytes;
   }
-  open_ = std::vector<Atomic<std::uint64_t>>(core_->slots());
+  open_ = std::vector<Atomic<std::uint64_t>>(core_->input().slots());
 }
 
 // ---------------------------------------------------------------- producers
@@ -73,7 +67,7 @@ Outcome Buffer::wait(std::int64_t timeout_ns, bool& interrupted, const Attempt& 
   const auto patient = [&](Deadline until) {
     Outcome outcome = attempt(until);
     while (outcome == Outcome::kHalted && Clock::now() < until) {
-      core_->await_resumed(until);
+      core_->input().await_resumed(until);
       outcome = attempt(until);
     }
     return outcome == Outcome::kHalted ? Outcome::kTimeout : outcome;
@@ -94,21 +88,15 @@ Outcome Buffer::reserve(std::span<pyecho_slot> slots, std::int64_t timeout_ns, s
   if (closed_.load_acquire() != 0) {
     return Outcome::kClosed;
   }
-  Outcome outcome = core_->try_reserve(wanted, reserved);
+  Outcome outcome = core_->input().try_reserve(wanted, reserved);
   if (outcome == Outcome::kFull) {
     if (timeout_ns == 0) {
       return Outcome::kTimeout;
     }
-    outcome = wait(timeout_ns, interrupted, [&](Deadline until) { return core_->reserve(found[0], until); });
-    if (outcome != Outcome::kOk || interrupted) {
-      return outcome;
-    }
-    if (wanted.size() > 1) {
-      static_cast<void>(core_->try_reserve(wanted.subspan(1), reserved));  // sets 0 if there is none
-    }
-    ++reserved;
+    outcome =
+        wait(timeout_ns, interrupted, [&](Deadline until) { return core_->input().reserve(wanted, reserved, until); });
   }
-  if (outcome != Outcome::kOk) {
+  if (outcome != Outcome::kOk || interrupted) {
     return outcome;
   }
   for (; count < reserved; ++count) {
@@ -189,12 +177,12 @@ std::size_t Buffer::take_back(std::span<const pyecho_slot> slots, std::span<Rese
 
 Outcome Buffer::end_pass(std::int64_t timeout_ns, bool& interrupted) {
   Reservation place{};
-  Outcome outcome = core_->reserve(place, Deadline::min());
+  Outcome outcome = core_->input().reserve(place, Deadline::min());
   if (outcome == Outcome::kTimeout || outcome == Outcome::kHalted) {
-    outcome = wait(timeout_ns, interrupted, [&](Deadline until) { return core_->reserve(place, until); });
+    outcome = wait(timeout_ns, interrupted, [&](Deadline until) { return core_->input().reserve(place, until); });
   }
   if (outcome == Outcome::kOk && !interrupted) {
-    core_->end_pass(place);
+    core_->input().end_pass(place);
   }
   return outcome;
 }
@@ -203,7 +191,7 @@ void Buffer::close() {
   if (role_ == Role::kPass) {
     closed_.fetch_or_acq_rel(1);  // [P2] pairs with [P1]
   } else {
-    core_->close();
+    core_->input().close();
   }
 }
 

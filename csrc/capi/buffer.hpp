@@ -153,8 +153,8 @@ class Buffer final : public pyecho_buffer {
   std::size_t abort_open() noexcept;
   // Returns how many producers wait for room, and the time during which at least one did. 0 in a forked child, where a
   // thread that stayed in the parent may hold the lock.
-  [[nodiscard]] std::uint32_t waiting() const { return core_->forked() ? 0 : waits_.waiting(); }
-  [[nodiscard]] std::uint64_t producer_wait_ns() const { return core_->forked() ? 0 : waits_.waited_ns(); }
+  [[nodiscard]] std::uint32_t waiting() const { return core_->input().forked() ? 0 : waits_.waiting(); }
+  [[nodiscard]] std::uint64_t producer_wait_ns() const { return core_->input().forked() ? 0 : waits_.waited_ns(); }
 
   // -- The consumer --
 

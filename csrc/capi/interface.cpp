@@ -26,7 +26,7 @@ pyecho_status as_consumer(pyecho_buffer* handle, const Body& body) noexcept {
   return with_buffer(handle, [&](Buffer& buffer) {
     check_call(!buffer.foreign(),
                "the buffer is one of Python's, which consumes it; only producers' functions may be called");
-    if (buffer.core().forked()) {  // a thread that stayed in the parent may hold the lock
+    if (buffer.core().input().forked()) {  // a thread that stayed in the parent may hold the lock
       return PYECHO_FORKED;
     }
     const std::unique_lock consumer(buffer.consumer(), std::try_to_lock);
@@ -84,7 +84,7 @@ pyecho_status get_layout(pyecho_buffer* handle, pyecho_layout* layout) {
                   .slot_bytes = core.slot_bytes(),
                   .batch_bytes = core.batch_bytes(),
                   .batch_size = core.rows(),
-                  .slots = buffer.core().slots()});
+                  .slots = buffer.core().input().slots()});
   });
 }
 
@@ -164,7 +164,7 @@ pyecho_status settle(pyecho_buffer* handle, const pyecho_slot* slots, std::size_
 
 pyecho_status commit(pyecho_buffer* handle, const pyecho_slot* slots, std::size_t count) {
   return settle<true>(handle, slots, count,
-                      [](EchoBuffer& core, std::span<const Reservation> group) { core.commit(group); });
+                      [](EchoBuffer& core, std::span<const Reservation> group) { core.input().commit(group); });
 }
 
 pyecho_status abort(pyecho_buffer* handle, const pyecho_slot* slots, std::size_t count) {
@@ -226,7 +226,7 @@ pyecho_status get_rows(pyecho_buffer* handle, const pyecho_batch* batch, std::si
     check_argument(data != nullptr && shapes != nullptr && leaf < buffer.leaves().size() &&
                        buffer.core().layout().leaves()[leaf].ragged,
                    "pyecho_get_rows() needs the index of a leaf whose rows differ in size, and two addresses");
-    if (buffer.core().forked()) {
+    if (buffer.core().input().forked()) {
       return Outcome::kForked;
     }
     check_call(buffer.get_rows(batch->id, leaf, *data, *shapes),
@@ -238,7 +238,7 @@ pyecho_status get_rows(pyecho_buffer* handle, const pyecho_batch* batch, std::si
 pyecho_status release_batch(pyecho_buffer* handle, pyecho_batch* batch) {
   return with_buffer(handle, [&](Buffer& buffer) {
     check_batch(batch);
-    if (buffer.core().forked()) {
+    if (buffer.core().input().forked()) {
       return Outcome::kForked;
     }
     check_call(buffer.release_lease(batch->id), "no such batch: it was released before, or none was acquired");
@@ -261,7 +261,7 @@ pyecho_status save(pyecho_buffer* handle, unsigned char** state, std::size_t* si
   return as_consumer(handle, [&](Buffer& buffer) {
     check_argument(state != nullptr && size_bytes != nullptr,
                    "pyecho_save() needs addresses for the state and its size, got NULL");
-    if (buffer.core().stopped()) {
+    if (buffer.core().input().stopped()) {
       return PYECHO_CLOSED;
     }
     if (buffer.core().failed()) {

@@ -233,13 +233,16 @@ unsigned char* Buffer::save(std::size_t& size_bytes, std::uint64_t& taken) {
   }
 
   const std::size_t head_bytes = (words.size() + 1) * sizeof(std::uint64_t);
+  const auto elements_of = [&](const SlotLayout::Leaf& leaf) {  // their bytes
+    std::size_t elements = leaf.variable.axes > 0 ? 0 : items.size() * leaf.size_bytes;
+    for (std::size_t item = 0; item < items.size() && leaf.variable.axes > 0; ++item) {
+      elements += core_->variable_of(items[item], leaf).size_bytes;
+    }
+    return elements;
+  };
   size_bytes = head_bytes;
   for (const SlotLayout::Leaf& leaf : core_->layout().leaves()) {
-    size_bytes +=
-        items.size() * (leaf.variable.axes > 0 ? leaf.variable.axes * sizeof(std::uint64_t) : leaf.size_bytes);
-    for (std::size_t item = 0; item < items.size() && leaf.variable.axes > 0; ++item) {
-      size_bytes += core_->variable_of(items[item], leaf).size_bytes;
-    }
+    size_bytes += items.size() * leaf.variable.axes * sizeof(std::uint64_t) + elements_of(leaf);
   }
   const auto free_state = [](unsigned char* memory) { std::free(memory); };
   std::unique_ptr<unsigned char, decltype(free_state)> state(static_cast<unsigned char*>(std::malloc(size_bytes)));
@@ -258,13 +261,7 @@ unsigned char* Buffer::save(std::size_t& size_bytes, std::uint64_t& taken) {
       column += shape.size_bytes();
     }
     columns.push_back(column);
-    if (of_leaf.variable.axes == 0) {
-      column += items.size() * of_leaf.size_bytes;
-      continue;
-    }
-    for (const Unspent& item : items) {
-      column += core_->variable_of(item, of_leaf).size_bytes;
-    }
+    column += elements_of(of_leaf);
     varied[leaf] = std::span(begin, column);
   }
   std::uint64_t sum = core_->copy_items(items, columns);
@@ -304,7 +301,7 @@ void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
   std::shared_ptr<EchoBuffer> core = core_->with_room_for(numbers.size());
   if (core == nullptr) {
     core = core_;
-    Plan plan(plan_of(config_, core->slots()));
+    Plan plan(plan_of(config_, core->input().slots()));
     Replay trial(plan, config_.plan.batch_size, position);
     static_cast<void>(items_at(trial, numbers));
   }
@@ -312,21 +309,20 @@ void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
   const Places items = items_at(replay, numbers);
   for (std::size_t leaf = 0; leaf < columns.size(); ++leaf) {
     const SlotLayout::Leaf& of_leaf = core->layout().leaves()[leaf];
-    const std::size_t size_bytes = of_leaf.variable.axes > 0 ? 0 : of_leaf.size_bytes;
-    std::size_t at = items.size() * of_leaf.variable.axes * sizeof(std::uint64_t);
-    for (std::size_t item = 0; item < items.size() && of_leaf.variable.axes > 0; ++item) {
-      const std::vector<std::uint64_t> shape = shape_at(columns[leaf], item, of_leaf);
-      std::byte* const to = core->allocate(items[item].second, of_leaf, shape);
+    const std::byte* from = columns[leaf].data() + items.size() * of_leaf.variable.axes * sizeof(std::uint64_t);
+    for (std::size_t item = 0; item < items.size(); ++item) {
+      std::byte* to = core->slot_data(items[item].second) + of_leaf.slot_offset;
+      std::size_t size_bytes = of_leaf.size_bytes;
+      if (of_leaf.variable.axes > 0) {
+        const std::vector<std::uint64_t> shape = shape_at(columns[leaf], item, of_leaf);
+        size_bytes = bytes_of(shape, of_leaf).value_or(0);  // columns_of() has found it
+        to = core->allocate(items[item].second, of_leaf, shape);
+      }
       if (to == nullptr) {
         throw std::bad_alloc();
       }
-      const std::size_t item_bytes = bytes_of(shape, of_leaf).value_or(0);  // columns_of() has found it
-      std::memcpy(to, columns[leaf].data() + at, item_bytes);
-      at += item_bytes;
-    }
-    for (std::size_t item = 0; item < items.size() && size_bytes > 0; ++item) {
-      std::memcpy(core->slot_data(items[item].second) + of_leaf.slot_offset, columns[leaf].data() + item * size_bytes,
-                  size_bytes);
+      std::memcpy(to, from, size_bytes);
+      from += size_bytes;
     }
   }
   if (core != core_) {
@@ -337,7 +333,7 @@ void Buffer::load(std::span<const std::byte> state, std::uint64_t& taken) {
   batches_ = position.batches;
   taken = replay.plan().taken();
   if (position.ended) {
-    core->close();
+    core->input().close();
   }
   core->set_halted(false);
 }

@@ -86,7 +86,7 @@ pyecho_status status_of_exception() noexcept {
   } catch (const BadState& error) {
     return set_error(PYECHO_BAD_STATE, error.what());
   } catch (const std::bad_alloc&) {
-    return set_error(PYECHO_NO_MEMORY, "the system has no more memory; lower shuffle_buffer, batch_size or prefetch");
+    return set_error(PYECHO_NO_MEMORY, kNoMemory);
   } catch (const std::invalid_argument& error) {
     return set_error(PYECHO_INVALID, error.what());
   } catch (const std::length_error& error) {

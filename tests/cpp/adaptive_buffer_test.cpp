@@ -3,10 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <span>
 #include <thread>
 
-#include "core/stage/echo_buffer.hpp"
+#include "support/run_buffer.hpp"
 
 namespace pyecho::test {
 namespace {
@@ -21,11 +20,7 @@ TEST(AdaptiveBuffer, a_batch_of_repeats_is_ready_before_the_consumer_waits_for_i
   EchoConfig config = config_of(1);
   config.plan.max_age = 0;
   EchoBuffer buffer(config);
-  for (std::uint32_t item = 0; item < config.plan.capacity; ++item) {
-    Reservation reservation{};
-    ASSERT_EQ(buffer.reserve(reservation, kNever), Outcome::kOk);
-    buffer.commit(std::span(&reservation, 1));
-  }
+  put_blank(buffer, config.plan.capacity);
   int ready = 0;
   int asked = 0;
   bool lags = false;
@@ -53,7 +48,7 @@ TEST(AdaptiveBuffer, a_batch_of_repeats_is_ready_before_the_consumer_waits_for_i
 // Returns the number of batches that are planned.
 std::size_t planned(const EchoBuffer& buffer) {
   std::size_t batches = 0;
-  for (const auto& [segment, decisions] : buffer.log()) {
+  for (const auto& [segment, decisions] : buffer.view().log()) {
     batches += decisions.size();
   }
   return batches;
@@ -66,13 +61,6 @@ TEST(AdaptiveBuffer, a_batch_of_fresh_items_between_two_of_repeats_does_not_end_
   config.plan.factor = 64;
   config.plan.min_uses = 1;
   EchoBuffer buffer(config);
-  const auto put_batch = [&] {
-    for (std::uint32_t item = 0; item < config.plan.batch_size; ++item) {
-      Reservation reservation{};
-      ASSERT_EQ(buffer.reserve(reservation, kNever), Outcome::kOk);
-      buffer.commit(reservation);
-    }
-  };
   const auto await_planned = [&](std::size_t batches) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (planned(buffer) < batches && std::chrono::steady_clock::now() < end) {
@@ -81,12 +69,12 @@ TEST(AdaptiveBuffer, a_batch_of_fresh_items_between_two_of_repeats_does_not_end_
     return planned(buffer) >= batches;
   };
   Lease lease;
-  put_batch();
+  put_blank(buffer, config.plan.batch_size);
   ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk);
   ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk);  // of repeats: the source lags
   EXPECT_TRUE(await_planned(3));
   buffer.set_halted(true);  // else a batch may be made ahead of the consumer, and the source no longer lags
-  put_batch();
+  put_blank(buffer, config.plan.batch_size);
   ASSERT_EQ(buffer.try_acquire(lease), Outcome::kOk);
   buffer.set_halted(false);
   EXPECT_TRUE(await_planned(4));

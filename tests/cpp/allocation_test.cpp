@@ -1,6 +1,4 @@
 // Allocations: as much as max_bytes accounts for, none after warm-up, also over epochs, and some that fail.
-//
-// Replaces the global operator new of the whole test program by one that counts while armed, and can fail.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -8,7 +6,6 @@
 #include <barrier>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <new>
 #include <optional>
@@ -20,49 +17,8 @@
 #include "core/plan/rounds_pool.hpp"
 #include "core/stage/echo_buffer.hpp"
 #include "core/stage/echo_queue.hpp"
-
-namespace {
-
-std::atomic<bool> armed{false};
-std::atomic<std::uint64_t> heap_allocations{0};
-std::atomic<std::size_t> heap_bytes{0};
-std::atomic<bool> aligned_fail{false};  // allocations for operations
-
-void* allocate(std::size_t size_bytes, std::size_t alignment) {
-  if (armed.load(std::memory_order_relaxed)) {
-    heap_allocations.fetch_add(1, std::memory_order_relaxed);
-    heap_bytes.fetch_add(size_bytes, std::memory_order_relaxed);
-  }
-  if (alignment > alignof(std::max_align_t) && aligned_fail) {
-    throw std::bad_alloc();
-  }
-  const std::size_t rounded = (size_bytes + alignment - 1) / alignment * alignment;
-  void* const memory =
-      alignment <= alignof(std::max_align_t) ? std::malloc(size_bytes) : std::aligned_alloc(alignment, rounded);
-  if (memory == nullptr) {
-    throw std::bad_alloc();
-  }
-  return memory;
-}
-
-}  // namespace
-
-[[gnu::noinline]] void* operator new(std::size_t size) { return allocate(size, 1); }
-[[gnu::noinline]] void* operator new[](std::size_t size) { return allocate(size, 1); }
-[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t alignment) {
-  return allocate(size, static_cast<std::size_t>(alignment));
-}
-[[gnu::noinline]] void* operator new[](std::size_t size, std::align_val_t alignment) {
-  return allocate(size, static_cast<std::size_t>(alignment));
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+#include "support/counting_new.hpp"
+#include "support/run_buffer.hpp"
 
 namespace pyecho::test {
 namespace {
@@ -115,18 +71,18 @@ void expect_no_allocations(Stage& stage) {
   std::thread producer([&] {
     const auto reserved = [&] {
       Reservation reservation{};
-      EXPECT_EQ(stage.reserve(reservation, kNever), Outcome::kOk);
+      EXPECT_EQ(stage.input().reserve(reservation, kNever), Outcome::kOk);
       return reservation;
     };
     for (std::uint64_t epoch = 0; epoch < kEpochs; ++epoch) {
       turn.arrive_and_wait();
       for (int item = 0; item < 450; ++item) {
         if (item > 0 && item % 150 == 0) {
-          stage.end_pass(reserved());
+          stage.input().end_pass(reserved());
         }
-        stage.commit(reserved());
+        stage.input().commit(reserved());
       }
-      stage.close();
+      stage.input().close();
       turn.arrive_and_wait();
     }
   });
@@ -186,12 +142,8 @@ TEST(Allocation, a_batch_that_the_consumer_makes_whole_is_the_consumers_to_send)
   std::thread consumer([&] {  // which has no memory of other tests, as the worker
     consumers_thread = std::this_thread::get_id();
     aligned_fail = true;
-    for (int count = 0; count < 7; ++count) {
-      Reservation reservation{};
-      ASSERT_EQ(buffer.reserve(reservation, kNever), Outcome::kOk);
-      buffer.commit(reservation);
-    }
-    buffer.close();
+    put_blank(buffer, 7);
+    buffer.input().close();
     Lease lease;
     EXPECT_THROW(static_cast<void>(buffer.acquire(lease, kNever)), std::bad_alloc);
     aligned_fail = false;
@@ -216,13 +168,13 @@ TEST(Allocation, max_bytes_covers_everything_that_grows_with_the_configuration) 
         EchoConfig{.plan = {.capacity = 4000, .unique_in_batch = true, .batch_size = 3000}, .leaves = leaves},
         EchoConfig{.leaves = leaves, .prefetch = 300, .threads = 3},
         EchoConfig{.plan = {.batch_size = 2}, .leaves = leaves, .threads = 0, .slots_ahead = 50'000}}) {
-    config.max_bytes = EchoBuffer::min_bytes(config);
+    config.max_bytes = min_bytes_of(config);
     const AllocationWatch watch;
     EchoBuffer buffer(config);
     const std::size_t heap = heap_bytes.load();
     std::size_t slots = 0;
     std::array<Reservation, 64> group{};
-    for (std::uint32_t count = 0; buffer.try_reserve(group, count) == Outcome::kOk; slots += count) {
+    for (std::uint32_t count = 0; buffer.input().try_reserve(group, count) == Outcome::kOk; slots += count) {
     }
     const std::size_t mapped = HostMemory::rounded_bytes(slots * buffer.layout().slot_bytes()) +
                                buffer.stats().batch_blocks * HostMemory::rounded_bytes(buffer.layout().batch_bytes());

@@ -27,14 +27,7 @@ TEST(Drivers, batches_made_ahead_of_the_consumer_have_only_fresh_items) {
     config.plan.min_uses = 1;
     config.prefetch = 4;
     EchoBuffer buffer(config);
-    const auto put = [&](std::uint32_t count) {
-      for (; count > 0; --count) {
-        Reservation reservation{};
-        ASSERT_EQ(buffer.reserve(reservation, kNever), Outcome::kOk);
-        buffer.commit(std::span(&reservation, 1));
-      }
-    };
-    put(3 * config.plan.batch_size);
+    put_blank(buffer, 3 * config.plan.batch_size);
     Lease lease;
     for (int batch = 0; batch < 3; ++batch) {
       ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk);
@@ -54,7 +47,7 @@ TEST(Drivers, the_slot_of_an_item_whose_last_use_was_handed_out_can_be_reserved_
     EchoBuffer buffer({.plan = {.capacity = 64, .batch_size = 8}, .leaves = kItemLeaves, .threads = threads});
     std::uint64_t item = 0;
     std::array<Reservation, 64> group{};
-    for (std::uint32_t count = 0; buffer.try_reserve(group, count) == Outcome::kOk;) {
+    for (std::uint32_t count = 0; buffer.input().try_reserve(group, count) == Outcome::kOk;) {
       for (const Reservation& reservation : std::span(group).first(count)) {
         put_item(buffer, reservation, item++);
       }
@@ -65,7 +58,7 @@ TEST(Drivers, the_slot_of_an_item_whose_last_use_was_handed_out_can_be_reserved_
       for (const Use& use : lease.uses()) {
         Reservation reservation{};
         if (use.last) {
-          ASSERT_EQ(buffer.reserve(reservation, Clock::now() + 20s), Outcome::kOk);
+          ASSERT_EQ(buffer.input().reserve(reservation, Clock::now() + 20s), Outcome::kOk);
           put_item(buffer, reservation, item++);
         }
       }
@@ -76,18 +69,18 @@ TEST(Drivers, the_slot_of_an_item_whose_last_use_was_handed_out_can_be_reserved_
 // Its rows have been copied before.
 TEST(Drivers, a_batch_that_the_end_of_a_pass_completes_gives_its_slots_back) {
   EchoConfig config{.plan = {.batch_size = 8}, .leaves = kItemLeaves, .threads = 0};
-  config.max_bytes = EchoBuffer::min_bytes(config);
+  config.max_bytes = min_bytes_of(config);
   for (const bool keep : {false, true}) {
     if (keep) {
       keep_items(config);
-      config.max_bytes = EchoBuffer::min_bytes(config);
+      config.max_bytes = min_bytes_of(config);
     }
     EchoBuffer buffer(config);
     Lease lease;
     for (int pass = 0; pass < 200; ++pass) {
       const auto reserved = [&] {
         Reservation reservation{};
-        EXPECT_EQ(buffer.reserve(reservation, Clock::now() + 20s), Outcome::kOk);
+        EXPECT_EQ(buffer.input().reserve(reservation, Clock::now() + 20s), Outcome::kOk);
         return reservation;
       };
       for (std::uint64_t item = 0; item < 5; ++item) {
@@ -98,7 +91,7 @@ TEST(Drivers, a_batch_that_the_end_of_a_pass_completes_gives_its_slots_back) {
         }
       }
       ASSERT_EQ(buffer.try_acquire(lease), Outcome::kEmpty);
-      buffer.end_pass(reserved());
+      buffer.input().end_pass(reserved());
       ASSERT_EQ(buffer.try_acquire(lease), Outcome::kOk);
       EXPECT_EQ(lease.rows(), 2U);
       ASSERT_EQ(buffer.try_acquire(lease), Outcome::kEnd);
@@ -114,8 +107,8 @@ TEST(Drivers, the_end_of_an_iteration_does_not_wait_for_items_of_the_next_one) {
         put_items(buffer, 0, 5);
         std::this_thread::sleep_for(1ms);  // the consumer has taken everything, and waits
         Reservation mark{};
-        ASSERT_EQ(buffer.reserve(mark, kNever), Outcome::kOk);
-        buffer.end_pass(mark);
+        ASSERT_EQ(buffer.input().reserve(mark, kNever), Outcome::kOk);
+        buffer.input().end_pass(mark);
       });
       Lease lease;
       ASSERT_EQ(buffer.acquire(lease, Clock::now() + 20s), Outcome::kOk);
@@ -127,11 +120,44 @@ TEST(Drivers, the_end_of_an_iteration_does_not_wait_for_items_of_the_next_one) {
   }
 }
 
+// They are fewer than are announced together.
+TEST(Drivers, slots_that_items_left_before_the_end_of_an_iteration_wake_a_producer_with_it) {
+  EchoConfig config = adaptive(0);
+  config.plan.capacity = 8;
+  config.plan.batch_size = 4;
+  config.plan.min_uses = 1;
+  config.slots_ahead = 64;
+  EchoBuffer buffer(config);
+  SlotRing& input = buffer.input();
+  std::thread producer([&] {
+    Reservation reservation{};
+    for (int item = 0; input.reserve(reservation, kNever) == Outcome::kOk; ++item) {
+      item == 8 ? input.end_pass(reservation) : input.commit(reservation);
+    }
+  });
+  const auto await_accepted = [&](std::uint64_t items) {
+    const auto end = Clock::now() + 10s;
+    while (input.accepted() < items && Clock::now() < end) {
+      std::this_thread::sleep_for(1ms);
+    }
+    return input.accepted();
+  };
+  EXPECT_EQ(await_accepted(input.slots() - 1), input.slots() - 1) << "and the end of a pass";
+  Lease lease;
+  ASSERT_EQ(buffer.try_acquire(lease), Outcome::kOk);
+  ASSERT_EQ(buffer.try_acquire(lease), Outcome::kOk);
+  EXPECT_EQ(await_accepted(input.slots() + 4), input.slots() + 4) << "four items have left";
+  ASSERT_EQ(buffer.try_acquire(lease), Outcome::kEnd);
+  EXPECT_EQ(await_accepted(input.slots() + 8), input.slots() + 8) << "and four more";
+  buffer.stop();
+  producer.join();
+}
+
 TEST(Drivers, after_a_stop_the_end_is_no_longer_told) {
   for (const std::uint32_t threads : kDrivers) {
     EchoBuffer buffer({.leaves = kItemLeaves, .threads = threads});
     Lease lease;
-    buffer.close();
+    buffer.input().close();
     EXPECT_EQ(buffer.acquire(lease, kNever), Outcome::kEnd);
     EXPECT_EQ(buffer.try_acquire(lease), Outcome::kEnd);
     buffer.stop();

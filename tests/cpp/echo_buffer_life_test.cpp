@@ -53,10 +53,10 @@ TEST_P(EchoBufferLife, a_forked_child_is_told_and_can_destroy_the_buffer) {
     std::array<Reservation, 1> place{};
     std::uint32_t count = 0;
     bool right = buffer->acquire(lease, kNever) == Outcome::kForked && buffer->try_acquire(lease) == Outcome::kForked &&
-                 buffer->reserve(place[0], kNever) == Outcome::kForked &&
-                 buffer->try_reserve(place, count) == Outcome::kForked &&
+                 buffer->input().reserve(place[0], kNever) == Outcome::kForked &&
+                 buffer->input().try_reserve(place, count) == Outcome::kForked &&
                  begin_epoch(*buffer, 1, {}) == Outcome::kForked;
-    buffer->close();
+    buffer->input().close();
     buffer->stop();
     std::thread thread([] {});  // may get the identity of a worker: destroying the buffer must not touch it
     delete buffer;
@@ -75,8 +75,8 @@ TEST_P(EchoBufferLife, a_child_that_is_forked_while_everybody_works_can_destroy_
   auto* const buffer = new EchoBuffer({.plan = {.factor = 64.0}, .leaves = {600}, .threads = GetParam()});
   std::thread producer([&] {
     Reservation reservation{};
-    while (buffer->reserve(reservation, kNever) == Outcome::kOk) {
-      buffer->commit(reservation);
+    while (buffer->input().reserve(reservation, kNever) == Outcome::kOk) {
+      buffer->input().commit(reservation);
     }
   });
   std::thread consumer([&] {

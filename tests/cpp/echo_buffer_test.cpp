@@ -34,7 +34,7 @@ TEST(EchoBuffer, configurations_that_cannot_be_are_refused) {
   wrong.push_back({.plan = {.batch_size = 4}, .leaves = {8}, .steps = std::numeric_limits<std::uint64_t>::max() / 2});
   for (const EchoConfig& config : wrong) {
     EXPECT_THROW(EchoBuffer{config}, std::invalid_argument) << &config - wrong.data();
-    EXPECT_THROW(static_cast<void>(EchoBuffer::min_bytes(config)), std::invalid_argument) << &config - wrong.data();
+    EXPECT_THROW(static_cast<void>(min_bytes_of(config)), std::invalid_argument) << &config - wrong.data();
   }
   EXPECT_THROW(EchoBuffer({.plan = {.capacity = 1000}, .leaves = {std::size_t{1} << 50}}), std::length_error);
   EXPECT_THROW(EchoBuffer({.leaves = {8}, .max_bytes = 4096}), std::length_error);

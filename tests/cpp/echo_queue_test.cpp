@@ -16,8 +16,8 @@ TEST(EchoQueue, stop_ends_both_waits_and_what_was_drawn_ahead) {
       if (starve) {
         EXPECT_EQ(queue.next(use, kNever), Outcome::kClosed);
       } else {
-        while (queue.reserve(reservation, kNever) == Outcome::kOk) {
-          queue.commit(reservation);
+        while (queue.input().reserve(reservation, kNever) == Outcome::kOk) {
+          queue.input().commit(reservation);
         }
       }
     });
@@ -27,7 +27,7 @@ TEST(EchoQueue, stop_ends_both_waits_and_what_was_drawn_ahead) {
     queue.stop();
     waiting.join();
     EXPECT_EQ(queue.try_next(use), Outcome::kClosed);
-    EXPECT_EQ(queue.try_reserve(reservation), Outcome::kClosed);
+    EXPECT_EQ(queue.input().reserve(reservation, kNever), Outcome::kClosed);
   }
 }
 

@@ -6,15 +6,18 @@
 #include <linux/mempolicy.h>
 #include <sys/syscall.h>
 #endif
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <limits>
 #include <memory>
 #include <new>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -89,6 +92,17 @@ TEST(HostMemory, sparse_memory_has_the_pages_that_are_used) {
   HostMemory::drop_pages(to, 10);
   EXPECT_EQ(pages(), 2U);
   EXPECT_EQ(seen[page()], std::byte{0});
+}
+
+TEST(HostMemory, a_limit_of_files_is_no_lack_of_memory) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit low{.rlim_cur = page(), .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &low);
+  EXPECT_THROW(static_cast<void>(HostMemory::shared(2 * page())), std::system_error);
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, SIG_DFL);
 }
 
 TEST(HostMemory, shared_memory_cannot_be_cut_short_nor_grow) {

@@ -141,6 +141,13 @@ TEST(Replay, an_adaptive_plan_forgets_items_that_a_state_does_not_hold) {
   EXPECT_EQ(held, replay.items());
 }
 
+TEST(Replay, passes_without_items_are_fed_in_time) {
+  for (const std::uint32_t min_uses : {0U, 1U}) {
+    Plan plan({.capacity = 4, .slots = 8, .factor = 2, .min_uses = min_uses, .batch_size = 2});
+    EXPECT_TRUE(Replay(plan, 2, {.passes = {{.passes = 1U << 20, .items = 0}}, .feed_all = true}).advance());
+  }
+}
+
 TEST(Replay, advances_a_bounded_step_at_a_time) {
   Plan plan({.capacity = 4, .slots = 8, .factor = 2});
   Replay replay(plan, 2, {.passes = {{.passes = 10'000'000'000, .items = 1}}, .iterations = 1'000'000'000});

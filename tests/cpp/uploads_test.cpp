@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/stage/echo_buffer.hpp"
+#include "support/run_buffer.hpp"
 
 namespace pyecho::test {
 namespace {
@@ -138,7 +139,7 @@ class Consumer {
   std::uint64_t run(std::uint64_t items) {
     std::thread producer([this, items] {
       put(items);
-      buffer_->close();
+      buffer_->input().close();
     });
     for (Lease lease; buffer_->acquire(lease, kNever) == Outcome::kOk; lease.reset()) {
       take(lease);
@@ -152,9 +153,9 @@ class Consumer {
   void put(std::uint64_t items) {
     for (std::uint64_t item = 0; item < items; ++item) {
       Reservation reservation{};
-      ASSERT_EQ(buffer_->reserve(reservation, kNever), Outcome::kOk);
+      ASSERT_EQ(buffer_->input().reserve(reservation, kNever), Outcome::kOk);
       std::memset(buffer_->slot_data(reservation.slot), static_cast<int>(item % 251), buffer_->layout().slot_bytes());
-      buffer_->commit(reservation);
+      buffer_->input().commit(reservation);
     }
   }
 
@@ -288,11 +289,7 @@ TEST(Uploads, stop_does_not_wait_for_a_stream_that_is_held) {
                        },
                        .uploads = std::make_shared<Uploads>(kRuntime, 0, &stream),
                        .most_ahead = 1});
-    for (int item = 0; item < 4; ++item) {
-      Reservation reservation{};
-      ASSERT_EQ(buffer.reserve(reservation, kNever), Outcome::kOk);
-      buffer.commit(reservation);
-    }
+    put_blank(buffer, 4);
     Lease lease;
     for (std::size_t batch = 0; batch < blocks; ++batch) {
       ASSERT_EQ(buffer.acquire(lease, kNever), Outcome::kOk);

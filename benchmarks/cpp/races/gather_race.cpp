@@ -90,18 +90,16 @@ double GatherRace::echo_seconds() {
     for (std::uint64_t fresh = 0; fresh < workload_.fresh;) {
       const std::size_t wanted = std::min<std::uint64_t>(group.size(), workload_.fresh - fresh);
       std::uint32_t reserved = 0;
-      if (buffer.try_reserve(std::span(group).first(wanted), reserved) == Outcome::kFull) {
-        if (buffer.reserve(group[0], kNever) != Outcome::kOk) {
-          return;
-        }
-        reserved = 1;
+      if (buffer.input().reserve(std::span(group).first(wanted), reserved, kNever) != Outcome::kOk) {
+        return;
       }
       for (std::size_t i = 0; i < reserved; ++i, ++fresh) {
-        copy_bytes(buffer.slot_data(group[i].slot), source_row(fresh), workload_.row_bytes, buffer.stream_slots());
+        copy_bytes(buffer.slot_data(group[i].slot), source_row(fresh), workload_.row_bytes,
+                   buffer.input().stream_slots());
       }
-      buffer.commit(std::span(group).first(reserved));
+      buffer.input().commit(std::span(group).first(reserved));
     }
-    buffer.close();
+    buffer.input().close();
   });
   std::uint64_t rows = 0;
   for (Lease lease; buffer.acquire(lease, kNever) == Outcome::kOk; lease.reset()) {

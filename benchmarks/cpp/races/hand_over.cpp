@@ -38,8 +38,8 @@ class QueueHandOver {
  public:
   void give() {
     Reservation reservation{};
-    if (queue_.reserve(reservation, kNever) == Outcome::kOk) {
-      queue_.commit(reservation);
+    if (queue_.input().reserve(reservation, kNever) == Outcome::kOk) {
+      queue_.input().commit(reservation);
     }
   }
   void take() {
@@ -59,8 +59,8 @@ class BufferHandOver {
  public:
   void give() {
     Reservation reservation{};
-    if (buffer_.reserve(reservation, kNever) == Outcome::kOk) {
-      buffer_.commit(reservation);
+    if (buffer_.input().reserve(reservation, kNever) == Outcome::kOk) {
+      buffer_.input().commit(reservation);
     }
   }
   void take() {

@@ -71,12 +71,12 @@ inline Outcome ExampleStage::take_batch() {
       next_capsule_ = new_capsule();
     }
     Lease lease = std::move(acquired_);
-    Outcome outcome = core_->stopped() ? Outcome::kClosed : Outcome::kOk;
+    Outcome outcome = core_->input().stopped() ? Outcome::kClosed : Outcome::kOk;
     if (!lease) {
       outcome = without_gil(config_.threads == 0 && core_->layout().batch_bytes() >= kGilFreeBytes,
                             [&] { return core_->try_acquire(lease); });
     }
-    check_log(core_->diverged());
+    check_log(core_->view().diverged());
     if (outcome == Outcome::kExhausted) {
       raise_exhausted();
     }

@@ -17,6 +17,7 @@
 #include "bindings/errors.hpp"
 #include "bindings/gil.hpp"
 #include "bindings/registration.hpp"
+#include "core/stage/buffer_sizes.hpp"
 
 namespace py = pybind11;
 
@@ -52,7 +53,7 @@ EchoConfig with_leaves(EchoConfig config, const Structure& structure, const py::
   }
   std::size_t needed = 0;
   try {
-    needed = EchoBuffer::min_bytes(config);
+    needed = min_bytes_of(config);
   } catch (const std::length_error& error) {
     raise(errors().config_error, std::string(error.what()) + "; " + kLessMemory);
   }
@@ -105,7 +106,7 @@ ExampleStage::ExampleStage(const py::object& spec, const py::object& node_of, co
   try {  // touches every page, which is slow for a large pool
     core_ = without_gil(true, [this] { return std::make_shared<EchoBuffer>(config_); });
   } catch (const std::bad_alloc&) {
-    raise(PyExc_MemoryError, "the system has no memory for the " + readable_bytes(EchoBuffer::min_bytes(config_)) +
+    raise(PyExc_MemoryError, "the system has no memory for the " + readable_bytes(min_bytes_of(config_)) +
                                  " that slots and batches need; " + kLessMemory);
   }
 }

@@ -74,11 +74,11 @@ class ExampleStage final : public PyStage<ExampleStage> {
   using Slots = std::vector<std::uint32_t>;
   // Returns at most so many slots (>= 1) and the ticket of the first, which the others follow; None if there is no room,
   // with `wait` only once paused. Raises Closed.
-  std::optional<std::pair<Slots, std::uint64_t>> reserve_slots(std::size_t most, bool wait);
+  pybind11::object reserve_slots(std::size_t most, bool wait);
   // Commits slots that workers have filled, in the order of their tickets, up to one whose item operations refuse.
-  // `references`: of each slot the leaves that travel by reference. Returns how many were committed, and why not more.
-  std::pair<std::size_t, std::string> commit_slots(const Slots& slots, std::uint64_t ticket,
-                                                   const pybind11::list& references);
+  // `references`: of each slot the leaves that travel by reference. Returns how many were committed, and why not more; an
+  // exception has committed none.
+  pybind11::tuple commit_slots(const Slots& slots, std::uint64_t ticket, const pybind11::list& references);
   // Gives the slots back.
   void abort_slots(const Slots& slots, std::uint64_t ticket);
   // Returns the descriptor and size of the memory of all slots, and whether they are streamed.

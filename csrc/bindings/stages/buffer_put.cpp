@@ -104,12 +104,8 @@ ExampleStage::Shapes ExampleStage::checked_shapes(const py::dict& shapes) const 
 
 Reservation ExampleStage::reserve(std::optional<double> timeout_s) {
   const Inside inside(producers_);
-  const Deadline deadline = deadline_after(timeout_s);
   Reservation reservation{};
-  Outcome outcome = core_->reserve(reservation, Deadline::min());
-  if (outcome == Outcome::kTimeout || outcome == Outcome::kHalted) {
-    outcome = wait_for_room(deadline, [&](Deadline slice) { return core_->reserve(reservation, slice); });
-  }
+  const Outcome outcome = reserve_slot(reservation, true, deadline_after(timeout_s));
   if (outcome != Outcome::kOk) {
     raise_for_put(outcome, timeout_s, "");
   }
@@ -127,9 +123,10 @@ Outcome ExampleStage::put_rows(const ItemView& view, std::size_t& row, Deadline 
   Outcome outcome = Outcome::kOk;
   while (row < view.rows()) {
     std::uint32_t count = 0;
-    outcome = core_->try_reserve(std::span(group).first(std::min(group.size(), view.rows() - row)), count);
+    const std::span wanted = std::span(group).first(std::min(group.size(), view.rows() - row));
+    outcome = core_->input().try_reserve(wanted, count);
     if (outcome == Outcome::kFull && wait) {  // this thread holds no reservation while it sleeps
-      const auto reserve = [&](Deadline slice) { return core_->reserve(group[0], slice); };
+      const auto reserve = [&](Deadline slice) { return core_->input().reserve(wanted, count, slice); };
       outcome = Outcome::kTimeout;
       if (without_gil) {  // a first slice: to take the GIL takes long beside a thread of plain Python
         const trace::Span span(trace::Kind::kRoom);
@@ -142,7 +139,6 @@ Outcome ExampleStage::put_rows(const ItemView& view, std::size_t& row, Deadline 
         gil.release();
         signals = Clock::now() + kSignalSlice;
       }
-      count = 1;
     }
     if (outcome != Outcome::kOk) {
       break;
@@ -167,7 +163,7 @@ void ExampleStage::fill(const ItemView& view, std::size_t row, std::span<const R
     for (std::size_t i = 0; i < reservations.size(); ++i) {
       slots.at(i) = core_->slot_data(reservations[i].slot);
     }
-    view.copy_rows(row, core_->layout(), core_->stream_slots(), std::span(slots).first(reservations.size()));
+    view.copy_rows(row, core_->layout(), core_->input().stream_slots(), std::span(slots).first(reservations.size()));
     for (; has_references_ && referring < reservations.size(); ++referring) {
       set_references(reservations[referring].slot, view.references(row + referring));
     }
@@ -181,7 +177,7 @@ void ExampleStage::fill(const ItemView& view, std::size_t row, std::span<const R
     }
     throw;
   }
-  core_->commit(reservations);
+  core_->input().commit(reservations);
 }
 
 ItemViews::View ExampleStage::checked_view(py::handle item, bool batched) {

@@ -107,14 +107,14 @@ void ExampleStage::refill(const py::object& item, bool batched, const Indices& r
   for (py::ssize_t i = 0; i < slots.size(); ++i) {
     const auto row = static_cast<std::size_t>(rows.at(i));
     const auto slot = static_cast<std::uint32_t>(slots.at(i));
-    if (row >= view->rows() || slot >= core_->slots()) {
+    if (row >= view->rows() || slot >= core_->input().slots()) {
       raise(errors().checkpoint_error, "the source yields other batches than when the state was taken");
     }
     if (has_references_) {
       set_references(slot, view->references(row));
     }
     std::byte* const memory = core_->slot_data(slot);
-    view->copy_rows(row, core_->layout(), core_->stream_slots(), std::span(&memory, 1));
+    view->copy_rows(row, core_->layout(), core_->input().stream_slots(), std::span(&memory, 1));
   }
   stream_fence();
 }

@@ -85,7 +85,7 @@ class NativeFeed {
   NativeFeed(const Structure& structure, const RowCopier::Programs& programs, std::shared_ptr<EchoBuffer> core)
       : handle_(
             new capi::Buffer(capi::Role::kPass, native_leaves(structure, programs), std::move(core), wait_for_slot)),
-        before_(handle_->core().accepted()) {}
+        before_(handle_->core().input().accepted()) {}
   // Ends the pass: later reservations return PYECHO_CLOSED.
   ~NativeFeed() {
     handle_->close();
@@ -105,7 +105,7 @@ class NativeFeed {
     return elapsed_ns - std::min(elapsed_ns, handle_->producer_wait_ns());
   }
   // Returns the number of items committed since the beginning, dropped ones included; exact while no thread commits.
-  [[nodiscard]] std::uint64_t items() const { return handle_->core().accepted() - before_; }
+  [[nodiscard]] std::uint64_t items() const { return handle_->core().input().accepted() - before_; }
   [[nodiscard]] capi::Buffer& handle() const noexcept { return *handle_; }
 
  private:
@@ -127,7 +127,7 @@ capi::Buffer* ExampleStage::native_handle() const {
 void ExampleStage::check_no_producer() const {
   const capi::Buffer* const native = native_handle();
   const std::uint64_t inside = producers_.load_acquire() + (native == nullptr ? 0 : native->waiting());
-  const std::uint64_t open = core_->open_reservations();
+  const std::uint64_t open = core_->input().open_reservations();
   if (inside + open > 0) {
     raise(errors().echo_error,
           "a state is loaded while no thread puts, and here " + std::to_string(inside) +
@@ -158,7 +158,7 @@ std::optional<bool> ExampleStage::put_pass(const py::object& pass) {
     try {
       return call_python([&] { return pass.attr(kFill)(py::cast(this)); }).cast<std::optional<bool>>();
     } catch (const py::error_already_set&) {
-      if (!core_->stopped()) {
+      if (!core_->input().stopped()) {
         throw;
       }
       return std::nullopt;
@@ -187,7 +187,7 @@ std::optional<bool> ExampleStage::put_pass(const py::object& pass) {
     feed->handle().retain();  // for good: threads inside do not tell when they leave
   }
   const std::size_t open = end();
-  if (core_->stopped()) {
+  if (core_->input().stopped()) {
     return feed->items() > 0;
   }
   if (open + waiting > 0) {

@@ -17,6 +17,7 @@
 
 #include "bindings/encoding.hpp"
 #include "bindings/stages/stage.hpp"
+#include "core/stage/slot_ring.hpp"
 #include "core/trace/recorder.hpp"
 
 namespace pyecho::bindings {
@@ -25,8 +26,8 @@ namespace pyecho::bindings {
 //   Core& core(): an EchoBuffer or EchoQueue
 //   void hold(item): checks an item of the source, and keeps it for put_held()
 //   Outcome put_held(wait, row): puts the held item from `row` on, or as many of its rows as fit, and advances `row` past
-//     them; an item that is no batch has one. kOk: the item is no longer held. kFull only without `wait`; kTimeout,
-//     kHalted if paused meanwhile; kClosed, kForked
+//     them; an item that is no batch has one. kOk: the item is no longer held. Without `wait` another outcome
+//     if there is no room; kTimeout, kHalted if paused meanwhile; kClosed, kForked
 //   Outcome try_emit(emission): takes the next emission: kOk with `emission` set; kEnd; kEmpty; others
 //   Outcome wait(slice): waits until the result of try_emit() may have changed, without the GIL. kOk, kEmpty; kTimeout if
 //     the slice has passed; or another result of try_emit()
@@ -53,7 +54,7 @@ class PyStage : public Stage {
   // exception), or when the stage is stopped or paused. One thread at a time.
   void feed();
   // Ends the input.
-  void close() { native().close(); }
+  void close() { native().input().close(); }
   // Same as close(), but the consumer receives `error` once everything before it has been emitted.
   void fail(pybind11::object error) {
     error = checked_failure(error);
@@ -139,7 +140,7 @@ class PyStage : public Stage {
 
   [[nodiscard]] pybind11::dict stats() const;
   // Returns the decisions of an adaptive factor: {first epoch: array}.
-  [[nodiscard]] pybind11::dict log() const { return log_dict(native().log()); }
+  [[nodiscard]] pybind11::dict log() const { return log_dict(native().view().log()); }
   // Drops all references to objects, the source's too.
   void clear() {
     leave_source();
@@ -153,7 +154,7 @@ class PyStage : public Stage {
   }
 
  protected:
-  [[nodiscard]] bool stopped() const { return native().stopped(); }
+  [[nodiscard]] bool stopped() const { return native().input().stopped(); }
   Replay begin_at(const PlanPosition& position) {
     return without_gil(true, [&] { return native().begin(position); });
   }
@@ -168,10 +169,19 @@ class PyStage : public Stage {
       if (outcome != Outcome::kHalted || paused()) {
         return outcome;
       }
-      native().await_resumed(slice);
+      native().input().await_resumed(slice);
       return Outcome::kTimeout;
     };
     return wait_answering_signals(deadline, patient, [this] { return paused(); });
+  }
+  // Reserves a slot, and waits for one if `wait`. kTimeout or kHalted also if paused meanwhile.
+  Outcome reserve_slot(Reservation& place, bool wait, Deadline deadline = kNever) {
+    SlotRing& input = native().input();
+    Outcome outcome = input.reserve(place, Deadline::min());
+    if (wait && (outcome == Outcome::kTimeout || outcome == Outcome::kHalted)) {
+      outcome = wait_for_room(deadline, [&](Deadline slice) { return input.reserve(place, slice); });
+    }
+    return outcome;
   }
 
  private:
@@ -199,7 +209,7 @@ class PyStage : public Stage {
     without_gil(true, [&] { return native().set_halted(halted), true; });
   }
   void require_own_process() const {
-    if (native().forked()) {
+    if (native().input().forked()) {
       raise_for(Outcome::kForked);
     }
   }

@@ -17,7 +17,7 @@ namespace pyecho::bindings {
 ObjectStage::ObjectStage(const EchoConfig& config, py::object transform, bool shared)
     : PyStage("EchoLoader"),
       core_(std::make_unique<EchoQueue>(config)),
-      items_(core_->slots()),
+      items_(core_->input().slots()),
       transform_(std::move(transform)),
       has_transform_(!transform_.is_none()),
       shared_(shared) {}
@@ -26,8 +26,8 @@ ObjectStage::ObjectStage(const EchoConfig& config, py::object transform, bool sh
 
 void ObjectStage::commit(Reservation place, Item item) {
   items_[place.slot] = std::move(item);
-  core_->commit(place);
-  if (core_->stopped()) {
+  core_->input().commit(place);
+  if (core_->input().stopped()) {
     drop_items();  // nothing else would release it
   }
 }
@@ -41,10 +41,7 @@ void ObjectStage::hold(const py::object& item) {
 
 Outcome ObjectStage::put_held(bool wait, std::size_t& row) {
   Reservation place{};
-  Outcome outcome = core_->try_reserve(place);
-  if (outcome == Outcome::kFull && wait) {
-    outcome = wait_for_place(place);
-  }
+  const Outcome outcome = reserve_slot(place, wait);
   if (outcome == Outcome::kOk) {
     commit(place, std::exchange(held_, {}));
     ++row;
@@ -52,13 +49,9 @@ Outcome ObjectStage::put_held(bool wait, std::size_t& row) {
   return outcome;
 }
 
-Outcome ObjectStage::wait_for_place(Reservation& place) {
-  return wait_for_room(kNever, [&](Deadline slice) { return core_->reserve(place, slice); });
-}
-
 Reservation ObjectStage::reserve() {
   Reservation place{};
-  if (const Outcome outcome = wait_for_place(place); outcome != Outcome::kOk) {
+  if (const Outcome outcome = reserve_slot(place, true); outcome != Outcome::kOk) {
     raise_for(outcome == Outcome::kTimeout || outcome == Outcome::kHalted ? Outcome::kClosed : outcome);
   }
   return place;
@@ -67,7 +60,7 @@ Reservation ObjectStage::reserve() {
 void ObjectStage::tell(Reservation place, const py::object& error) {
   told_ = checked_failure(error);
   const std::uint64_t seen = told_count_.read();
-  core_->abort(place);  // wakes the consumer
+  core_->input().abort(place);  // wakes the consumer
   std::ignore = wait_for_room(kNever, [&](Deadline slice) {
     return told_count_.await(seen + 1, slice, WaitStrategy::sleep(), [this] { return stopped() || paused(); });
   });
@@ -78,10 +71,10 @@ void ObjectStage::tell(Reservation place, const py::object& error) {
 
 void ObjectStage::end_here(Reservation place, bool last) {
   if (last) {
-    core_->abort(place);
-    core_->close();
+    core_->input().abort(place);
+    core_->input().close();
   } else {
-    core_->end_pass(place);
+    core_->input().end_pass(place);
   }
 }
 
@@ -89,7 +82,7 @@ void ObjectStage::end_here(Reservation place, bool last) {
 
 // Continues try_emit() where the queue gives no use.
 Outcome ObjectStage::emit_none(Outcome outcome) {
-  check_log(core_->diverged());
+  check_log(core_->view().diverged());
   if (told_ && outcome == Outcome::kEmpty) {
     told_count_.advance();
     raise_object(std::exchange(told_, {}));
@@ -188,7 +181,7 @@ Replay ObjectStage::begin_core(const PlanPosition& position) {
 }
 
 void ObjectStage::make_room(std::size_t items) {
-  if (items > core_->slots()) {  // a loader makes its stage with room for them
+  if (items > core_->input().slots()) {  // a loader makes its stage with room for them
     raise(errors().checkpoint_error, "the state holds more items than this stage");
   }
 }

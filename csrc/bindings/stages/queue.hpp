@@ -56,7 +56,7 @@ class ObjectStage final : public PyStage<ObjectStage> {
   // raised. Leaves the place empty. Raises Closed if stopped or paused first.
   void tell(Reservation place, const pybind11::object& error);
   // Leaves the place empty.
-  void abort(Reservation place) { core_->abort(place); }
+  void abort(Reservation place) { core_->input().abort(place); }
   // Ends an iteration here; `last`: no other one follows.
   void end_here(Reservation place, bool last);
   // Uses and fresh items in everything that the consumer has taken, as passed to fill().
@@ -112,7 +112,6 @@ class ObjectStage final : public PyStage<ObjectStage> {
   };
 
   void commit(Reservation place, Item item);
-  Outcome wait_for_place(Reservation& place);
   Outcome emit_pending(PyObject*& emission);
   Outcome emit_none(Outcome outcome);
   Outcome emit_rarely(const Use& use, Item& item, PyObject*& emission);

@@ -121,7 +121,7 @@ class ReservationObject {
       PyArray_CLEARFLAGS(as_array(array), NPY_ARRAY_WRITEABLE);
     }
     if (kCommit) {
-      slot.core->commit(slot.reservation);
+      slot.core->input().commit(slot.reservation);
     } else {
       slot.core->abort(slot.reservation);
     }

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -61,37 +61,35 @@ class SlotWriter {
 
 }  // namespace
 
-std::optional<std::pair<ExampleStage::Slots, std::uint64_t>> ExampleStage::reserve_slots(std::size_t most, bool wait) {
+py::object ExampleStage::reserve_slots(std::size_t most, bool wait) {
   std::array<Reservation, 64> found{};
   const std::span wanted = std::span(found).first(std::clamp<std::size_t>(most, 1, found.size()));
   std::uint32_t count = 0;
-  Outcome outcome = core_->try_reserve(wanted, count);
+  Outcome outcome = core_->input().try_reserve(wanted, count);
   if (outcome == Outcome::kFull) {
     source_clock_.blocked();
     if (wait) {
-      outcome = wait_for_room(kNever, [&](Deadline slice) { return core_->reserve(found[0], slice); });
+      outcome = wait_for_room(kNever, [&](Deadline slice) { return core_->input().reserve(wanted, count, slice); });
       slot_came_ = Clock::now();
-      if (outcome == Outcome::kOk && wanted.size() > 1) {
-        static_cast<void>(core_->try_reserve(wanted.subspan(1), count));
-      }
-      ++count;
     }
   }
   if (outcome == Outcome::kFull || outcome == Outcome::kTimeout || outcome == Outcome::kHalted) {
-    return std::nullopt;
+    return py::none();
   }
   if (outcome != Outcome::kOk) {
     raise_for(outcome);
   }
-  Slots slots;
-  for (const Reservation& reservation : wanted.first(count)) {
-    slots.push_back(reservation.slot);
+  try {
+    Slots slots;
+    std::ranges::transform(wanted.first(count), std::back_inserter(slots), &Reservation::slot);
+    return py::make_tuple(slots, found[0].ticket);
+  } catch (...) {  // no memory: an open reservation would hold up all later ones
+    std::ranges::for_each(wanted.first(count), [this](Reservation each) { core_->abort(each); });
+    throw;
   }
-  return std::pair(std::move(slots), found[0].ticket);
 }
 
-std::pair<std::size_t, std::string> ExampleStage::commit_slots(const Slots& slots, std::uint64_t ticket,
-                                                               const py::list& references) {
+py::tuple ExampleStage::commit_slots(const Slots& slots, std::uint64_t ticket, const py::list& references) {
   std::vector<Reservation> reservations;
   std::string refusal;
   for (const std::uint32_t slot : slots) {
@@ -106,8 +104,9 @@ std::pair<std::size_t, std::string> ExampleStage::commit_slots(const Slots& slot
     source_clock_.read(slot_came_, now, true);
     slot_came_ = now;
   }
-  core_->commit(reservations);
-  return {reservations.size(), refusal};
+  py::tuple committed = py::make_tuple(reservations.size(), refusal);
+  core_->input().commit(reservations);
+  return committed;
 }
 
 // Returns why operations cannot transform what a slot has; "" if they can.
@@ -130,7 +129,7 @@ void ExampleStage::abort_slots(const Slots& slots, std::uint64_t ticket) {
 
 py::tuple ExampleStage::shared_slots() const {
   const HostMemory& memory = core_->slot_memory().records();
-  return py::make_tuple(memory.descriptor(), memory.size_bytes(), core_->stream_slots());
+  return py::make_tuple(memory.descriptor(), memory.size_bytes(), core_->input().stream_slots());
 }
 
 void register_slot_writer(py::module_& module) {

@@ -50,17 +50,12 @@ void PyStage<Kind>::hold_next(const Reader& reader) {
 
 template <class Kind>
 Outcome PyStage<Kind>::mark_pass_end(bool wait) {
-  const auto mark = [this](Deadline deadline) {
-    Reservation place{};
-    const Outcome reserved = native().reserve(place, deadline);
-    if (reserved == Outcome::kOk) {
-      native().end_pass(place);
-    }
-    return reserved;
-  };
-  const Outcome outcome = mark(Deadline::min());
-  const bool is_full = outcome == Outcome::kTimeout || outcome == Outcome::kHalted;
-  return wait && is_full ? wait_for_room(kNever, mark) : outcome;
+  Reservation place{};
+  const Outcome outcome = reserve_slot(place, wait);
+  if (outcome == Outcome::kOk) {
+    native().input().end_pass(place);
+  }
+  return outcome;
 }
 
 // Puts what is next: an item, a native pass, or the end of a pass. Returns an outcome of put_held(), or kEnd at the end

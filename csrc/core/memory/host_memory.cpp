@@ -11,6 +11,7 @@
 #include <cstring>
 #include <new>
 #include <string>
+#include <system_error>
 
 #include "core/memory/machine.hpp"
 #include "core/memory/parallel.hpp"
@@ -111,6 +112,11 @@ HostMemory HostMemory::shared(std::size_t size_bytes, bool sparse, const Placeme
   const int descriptor = open_anonymous();
   HostMemory memory = on_file(descriptor, size_bytes);
   if (ftruncate(descriptor, static_cast<off_t>(memory.size_bytes())) != 0) {
+    if (errno == EFBIG) {
+      throw std::system_error(errno, std::generic_category(),
+                              "the limit of the size of files (ulimit -f) is below the " + std::to_string(size_bytes) +
+                                  " bytes of slots that workers share; raise it, or do without workers");
+    }
     throw std::bad_alloc();
   }
 #ifdef __linux__

@@ -29,7 +29,7 @@ class HostMemory {
 
   // Maps memory that other processes can map, too: an anonymous file without a name, which only this user may open, and
   // which is gone with the last process that has it. `sparse`: no page is touched before it is used. Throws
-  // std::bad_alloc.
+  // std::bad_alloc, std::system_error.
   [[nodiscard]] static HostMemory shared(std::size_t size_bytes, bool sparse = false, const Placement& placement = {});
   // Maps the shared memory of another HostMemory, whose descriptor and size these are; the caller keeps the descriptor.
   // Throws std::bad_alloc.

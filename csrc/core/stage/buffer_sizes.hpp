@@ -39,7 +39,7 @@ struct BufferSizes {
   [[nodiscard]] std::size_t block_bytes() const noexcept {
     return BatchPool::block_bytes(layout, config.max_bytes != kUnlimited);
   }
-  // Returns the bytes that the buffer allocates at first. Throws as EchoBuffer::min_bytes() does.
+  // Returns the bytes that the buffer allocates at first. Throws std::length_error.
   [[nodiscard]] std::size_t bytes() const {
     constexpr std::size_t kMostBytes = std::size_t{1} << 56U;  // no machine has more
     if (plus(times(plus(layout.slot_bytes(), layout.variable_bytes()), slots), times(block_bytes(), blocks)) >
@@ -62,7 +62,7 @@ struct BufferSizes {
 
 // Throw std::invalid_argument, std::length_error.
 [[nodiscard]] BufferSizes sizes_of(const EchoConfig& config);
-// See EchoBuffer::min_bytes().
+// Returns the bytes that a buffer of this configuration needs before any growth, also one that goes on from its states.
 [[nodiscard]] std::size_t min_bytes_of(const EchoConfig& config);
 // Returns the sizes of a buffer whose `prefetch` and `slots_ahead` are raised if batches and examples are small. Uses at most
 // half of the memory that max_bytes leaves over; the other half is for batches that the consumer keeps. Throws also

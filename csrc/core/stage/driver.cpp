@@ -217,7 +217,9 @@ Outcome Driver::take(Batch*& batch) {
     return batches_.exhausted() ? Outcome::kExhausted : Outcome::kEmpty;
   }
   const bool end = is_end(batch);
-  if (!end) {
+  if (end) {
+    slots_.announce_released();  // items may have left before it, and this thread may leave the stage now
+  } else {
     gather_.copy(*batch, true);
   }
   ring_.take();

@@ -23,8 +23,6 @@ constexpr std::size_t kHelpBytes = 512;
 
 }  // namespace
 
-std::size_t EchoBuffer::min_bytes(const EchoConfig& config) { return min_bytes_of(config); }
-
 EchoBuffer::EchoBuffer(const EchoConfig& config) : EchoBuffer(config, settled(config)) {}
 
 EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes, std::shared_ptr<BatchPool> batches)
@@ -34,13 +32,14 @@ EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes, std::shared_p
       slot_memory_(layout_, sizes.slots, config_.shared_slots),
       blocks_(batches == nullptr ? sizes.blocks : static_cast<std::uint32_t>(batches->blocks())),
       batches_ahead_(sizes.depth + 1),
-      batches_(batches != nullptr ? std::move(batches)
-                                  : std::make_shared<BatchPool>(
-                                        layout_, blocks_,
-                                        config_.max_bytes == kUnlimited
-                                            ? kUnlimited
-                                            : config_.max_bytes - (min_bytes(config_) - blocks_ * sizes.block_bytes()),
-                                        config_.batch_memory, config_.uploads)),
+      batches_(batches != nullptr
+                   ? std::move(batches)
+                   : std::make_shared<BatchPool>(
+                         layout_, blocks_,
+                         config_.max_bytes == kUnlimited
+                             ? kUnlimited
+                             : config_.max_bytes - (min_bytes_of(config_) - blocks_ * sizes.block_bytes()),
+                         config_.batch_memory, config_.uploads)),
       ring_(sizes.slots, sizes.ahead, config_.spare, sizes.streamed(sizes.slots * layout_.slot_bytes())),
       feed_(ring_),
       plan_(plan_of(config_, sizes.slots)),
@@ -60,7 +59,7 @@ EchoBuffer::EchoBuffer(EchoConfig given, const BufferSizes& sizes, std::shared_p
 // Turns the batch that `take` gets from the driver into a lease, and counts it.
 template <class Take>
 Outcome EchoBuffer::hand_out(Lease& lease, const Take& take) {
-  if (forked()) {
+  if (ring_.forked()) {
     return Outcome::kForked;
   }
   counts_.clock.enter();
@@ -92,7 +91,7 @@ Outcome EchoBuffer::acquire(Lease& lease, Deadline deadline) {
 }
 
 void EchoBuffer::fail(std::string message) {
-  if (forked()) {
+  if (ring_.forked()) {
     return;  // a thread that stayed in the parent may hold the lock
   }
   {
@@ -101,7 +100,7 @@ void EchoBuffer::fail(std::string message) {
       failure_ = std::move(message);
     }
   }
-  close();
+  ring_.close();
 }
 
 bool EchoBuffer::failed() const {
@@ -117,7 +116,7 @@ std::optional<std::string> EchoBuffer::take_failure() {
 // ---------------------------------------------------------------- saving and resuming
 
 void EchoBuffer::set_halted(bool halted) {
-  if (!forked()) {
+  if (!ring_.forked()) {
     driver_.set_halted(halted);
   }
 }
@@ -127,7 +126,7 @@ PlanPosition EchoBuffer::inspect(std::vector<Unspent>& unspent, std::vector<cons
   const Plan& plan = driver_.settle(untaken);
   PlanPosition at = plan.position(iterations, batches * config_.plan.batch_size);
   unspent.clear();
-  unspent.reserve(slots());
+  unspent.reserve(ring_.slots());
   plan.each_item([&](std::uint32_t slot, std::uint64_t number) {
     unspent.push_back({.number = number, .batch = nullptr, .place = slot});
   });
@@ -178,7 +177,7 @@ std::uint64_t EchoBuffer::copy_items(std::span<const Unspent> items, std::span<s
 
 std::shared_ptr<EchoBuffer> EchoBuffer::with_room_for(std::size_t items) const {
   const std::size_t needed = items + (config_.plan.min_uses > 0 ? config_.plan.capacity : 0);
-  if (needed <= slots()) {
+  if (needed <= ring_.slots()) {
     return nullptr;
   }
   EchoConfig larger = given_;
@@ -188,7 +187,7 @@ std::shared_ptr<EchoBuffer> EchoBuffer::with_room_for(std::size_t items) const {
     throw std::length_error("no buffer has slots for so many items");
   }
   larger.spare = static_cast<std::uint32_t>(missing);
-  if (const std::size_t least = min_bytes(larger); least > larger.max_bytes) {
+  if (const std::size_t least = min_bytes_of(larger); least > larger.max_bytes) {
     throw std::length_error("the " + std::to_string(items) + " items of the state need max_bytes of " +
                             std::to_string(least) + ", and this buffer has " + std::to_string(larger.max_bytes));
   }
@@ -213,7 +212,7 @@ void EchoBuffer::resume(const Replay& replay) {
 // ---------------------------------------------------------------- any thread
 
 void EchoBuffer::stop() {
-  if (!forked()) {  // in a forked child, a thread that stayed in the parent may hold a lock
+  if (!ring_.forked()) {  // in a forked child, a thread that stayed in the parent may hold a lock
     ring_.stop();
     driver_.alert();
   }

@@ -7,8 +7,9 @@
 //
 //     EchoBuffer buffer(config);
 //     Reservation r;                                   // any thread(s)
-//     if (buffer.reserve(r, kNever) == Outcome::kOk) { fill buffer.slot_data(r.slot); buffer.commit(r); }
-//     buffer.close();
+//     SlotRing& input = buffer.input();
+//     if (input.reserve(r, kNever) == Outcome::kOk) { fill buffer.slot_data(r.slot); input.commit(r); }
+//     input.close();
 //     Lease lease;                                     // one thread at a time
 //     while (buffer.acquire(lease, kNever) == Outcome::kOk) { ... lease.data(), lease.rows() ...; lease.reset(); }
 //
@@ -59,25 +60,12 @@ class EchoBuffer {
   EchoBuffer(const EchoBuffer&) = delete;
   EchoBuffer& operator=(const EchoBuffer&) = delete;
 
-  // Returns the bytes that a buffer of this configuration needs before any growth, also one that goes on from its
-  // states. Throws std::length_error if they are too many for any machine, std::invalid_argument.
-  [[nodiscard]] static std::size_t min_bytes(const EchoConfig& config);
   [[nodiscard]] const SlotLayout& layout() const noexcept { return layout_; }
 
-  // -- Producers: any number of threads, see SlotRing --
+  // -- Producers: any number of threads --
 
-  [[nodiscard]] std::uint32_t slots() const noexcept { return ring_.slots(); }
-  [[nodiscard]] bool stream_slots() const noexcept { return ring_.stream_slots(); }
-  Outcome reserve(Reservation& reservation, Deadline deadline) { return ring_.reserve(reservation, deadline); }
-  Outcome try_reserve(std::span<Reservation> wanted, std::uint32_t& count) noexcept {
-    return ring_.try_reserve(wanted, count);
-  }
-  void await_resumed(Deadline deadline) { ring_.await_resumed(deadline); }
-  void commit(std::span<const Reservation> reservations) { ring_.commit(reservations); }
-  void commit(Reservation reservation) { commit(std::span(&reservation, 1)); }
-  void end_pass(Reservation reservation) { ring_.end_pass(reservation); }
-  void close() { ring_.close(); }
-  [[nodiscard]] std::uint64_t accepted() const noexcept { return ring_.accepted(); }
+  // For all but SlotRing::abort() and stop(), which have their own functions here.
+  [[nodiscard]] SlotRing& input() noexcept { return ring_; }
   // Returns layout().slot_bytes() bytes, writable from the reservation to its commit or abort.
   [[nodiscard]] std::byte* slot_data(std::uint32_t slot) const noexcept { return slot_memory_.data(slot); }
   // Gives a leaf of variable size of a reserved slot memory for an item of this shape, and returns it. Returns null if
@@ -97,7 +85,7 @@ class EchoBuffer {
   [[nodiscard]] const SlotMemory& slot_memory() const noexcept { return slot_memory_; }
   // Drops the first items that are committed from now on. No producer may be inside.
   void skip(std::uint64_t items) noexcept { feed_.skip(items); }
-  // Same as close(), and keeps the message of the first failure until the consumer takes it, at the end, or begin().
+  // Closes the input, and keeps the message of the first failure until the consumer takes it, at the end, or begin().
   void fail(std::string message);
   [[nodiscard]] bool failed() const;
   std::optional<std::string> take_failure();
@@ -126,8 +114,6 @@ class EchoBuffer {
   // Continues where the replay stands, but halted: fill the slots of its items before set_halted(false). Frees all
   // others, released or not. Throws std::logic_error if a reservation is open.
   void resume(const Replay& replay);
-  // With no other thread inside: returns how many reservations are open.
-  [[nodiscard]] std::uint64_t open_reservations() const noexcept { return ring_.open_reservations(); }
 
   // -- Saving: the consumer's thread. Producers may be inside. --
 
@@ -169,12 +155,9 @@ class EchoBuffer {
 
   // Stops the stage: every wait ends with kClosed. Idempotent.
   void stop();
-  [[nodiscard]] bool stopped() const noexcept { return ring_.stopped(); }
-  [[nodiscard]] bool forked() const noexcept { return ring_.forked(); }
   [[nodiscard]] EchoStats stats() const noexcept;
-  // The log of an adaptive factor, see Plan.
-  [[nodiscard]] DecisionLog log() const { return planner_.view().log(); }
-  [[nodiscard]] bool diverged() const noexcept { return planner_.view().diverged(); }
+  // Facts of the plan.
+  [[nodiscard]] const PlanView& view() const noexcept { return planner_.view(); }
   // Returns the reason why acquire() returned kExhausted; "" if max_bytes is the limit.
   [[nodiscard]] std::string refusal() const { return batches_->refusal(); }
 

@@ -35,7 +35,7 @@ struct EchoConfig {
   std::uint32_t slots_ahead = 1;       // >= 1: items that arrive together; each gets a slot ahead of the pool; raised
                                        // for small items to as many as 4 MiB hold, at most capacity, with
                                        // the same bound on memory
-  std::size_t max_bytes = kUnlimited;  // of everything that grows with these numbers; at least min_bytes()
+  std::size_t max_bytes = kUnlimited;  // of everything that grows with these numbers; at least min_bytes_of()
   std::uint32_t spare = 0;             // slots beyond all these, for the items of a state, see with_room_for()
   std::uint32_t held = 2;              // batches a consumer holds at a time; a loop holds one and requests the next
   // Makes the memory of a batch, for memory that the consumer takes away (see Lease::exchange()), or that is sent to a

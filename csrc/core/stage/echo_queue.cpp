@@ -12,7 +12,7 @@ EchoQueue::EchoQueue(const EchoConfig& config)
                 static_cast<std::uint32_t>(Plan::waiting_slots(config.plan.streams, config.plan.capacity)),
             config.prefetch),
       feed_(ring_),
-      plan_(plan_of(config, slots())) {
+      plan_(plan_of(config, ring_.slots())) {
   static_cast<void>(begin_epoch(*this, config.epoch, {.items = config.items}));
 }
 
@@ -33,10 +33,10 @@ Outcome EchoQueue::draw() {
 }
 
 Outcome EchoQueue::plan(Use& use) {
-  if (forked()) {
+  if (ring_.forked()) {
     return Outcome::kForked;
   }
-  if (stopped()) {
+  if (ring_.stopped()) {
     return Outcome::kClosed;
   }
   counts_.clock.enter();  // only here, so that a repeat does not read the clock
@@ -45,7 +45,7 @@ Outcome EchoQueue::plan(Use& use) {
     return Outcome::kEnd;
   }
   const Outcome outcome = draw();
-  if (diverged()) [[unlikely]] {
+  if (view_.diverged()) [[unlikely]] {
     ahead_ = 0;
     return Outcome::kClosed;
   }

@@ -7,8 +7,9 @@
 //
 //     EchoQueue queue(config);
 //     Reservation r;                                    // any thread(s)
-//     if (queue.reserve(r, kNever) == Outcome::kOk) { item[r.slot] = ...; queue.commit(r); }
-//     queue.close();
+//     SlotRing& input = queue.input();
+//     if (input.reserve(r, kNever) == Outcome::kOk) { item[r.slot] = ...; input.commit(r); }
+//     input.close();
 //     Use use;                                          // one thread at a time
 //     while (queue.next(use, kNever) == Outcome::kOk) { ... item[use.slot] ...; if (use.last) queue.release(use.slot); }
 //
@@ -35,26 +36,15 @@ class EchoQueue {
   // Throws std::bad_alloc, std::invalid_argument.
   explicit EchoQueue(const EchoConfig& config);
 
-  // -- Producers: any number of threads, see SlotRing --
-
-  [[nodiscard]] std::uint32_t slots() const noexcept { return ring_.slots(); }
-  Outcome reserve(Reservation& reservation, Deadline deadline) { return ring_.reserve(reservation, deadline); }
-  Outcome try_reserve(Reservation& reservation) noexcept {
-    std::uint32_t count = 0;
-    return ring_.try_reserve(std::span(&reservation, 1), count);
-  }
-  void await_resumed(Deadline deadline) { ring_.await_resumed(deadline); }
-  void commit(Reservation reservation) { ring_.commit(std::span(&reservation, 1)); }
-  void abort(Reservation reservation) { ring_.abort(reservation); }
-  void end_pass(Reservation reservation) { ring_.end_pass(reservation); }
-  void close() { ring_.close(); }
+  // For producers: any number of threads.
+  [[nodiscard]] SlotRing& input() noexcept { return ring_; }
 
   // -- Consumer: one thread at a time --
 
   // Takes the next use: kOk; kEnd at the end of an iteration (and from then on, after close()); kEmpty; kClosed after
-  // stop(), and once diverged() is true; kForked. Never blocks.
+  // stop(), and once the plan has diverged; kForked. Never blocks.
   Outcome try_next(Use& use) {
-    if (next_ < ahead_ && !stopped() && !forked()) [[likely]] {
+    if (next_ < ahead_ && !ring_.stopped() && !ring_.forked()) [[likely]] {
       return hand_out(use);
     }
     return plan(use);
@@ -102,12 +92,9 @@ class EchoQueue {
 
   // Every wait ends with kClosed. Idempotent.
   void stop() { ring_.stop(); }
-  [[nodiscard]] bool stopped() const noexcept { return ring_.stopped(); }
-  [[nodiscard]] bool forked() const noexcept { return ring_.forked(); }
   [[nodiscard]] EchoStats stats() const noexcept { return counts_.stats(feed_.committed(), view_.resident()); }
-  // The log of an adaptive factor, see Plan.
-  [[nodiscard]] DecisionLog log() const { return view_.log(); }
-  [[nodiscard]] bool diverged() const noexcept { return view_.diverged(); }
+  // Facts of the plan.
+  [[nodiscard]] const PlanView& view() const noexcept { return view_; }
 
  private:
   static constexpr std::size_t kUsesAhead = 64;

@@ -62,12 +62,11 @@ Outcome SlotRing::try_reserve(std::span<Reservation> wanted, std::uint32_t& coun
   return Outcome::kOk;
 }
 
-Outcome SlotRing::reserve(Reservation& reservation, Deadline deadline) {
+Outcome SlotRing::reserve(std::span<Reservation> wanted, std::uint32_t& count, Deadline deadline) {
   for (;;) {
     // Read before the attempt, so that a release between the two ends the wait below at once.
     const std::uint64_t seen = released_.read();
-    std::uint32_t count = 0;
-    if (const Outcome outcome = try_reserve(std::span(&reservation, 1), count); outcome != Outcome::kFull) {
+    if (const Outcome outcome = try_reserve(wanted, count); outcome != Outcome::kFull) {
       return outcome;
     }
     if (halted()) {

@@ -87,12 +87,17 @@ class SlotRing {
   // Reserves free slots, at most 64 and at most wanted.size() (>= 1), and sets `count` to their number. kOk, kFull,
   // kClosed, kForked. Never blocks.
   Outcome try_reserve(std::span<Reservation> wanted, std::uint32_t& count) noexcept;
-  // Blocks while every slot is in use: kOk, kTimeout, kHalted (see await_resumed()), kClosed, kForked.
-  Outcome reserve(Reservation& reservation, Deadline deadline);
+  // Same, but blocks while every slot is in use: kTimeout, kHalted (see await_resumed()) instead of kFull.
+  Outcome reserve(std::span<Reservation> wanted, std::uint32_t& count, Deadline deadline);
+  Outcome reserve(Reservation& reservation, Deadline deadline) {
+    std::uint32_t count = 0;
+    return reserve(std::span(&reservation, 1), count, deadline);
+  }
   // Blocks while halted, until the deadline.
   void await_resumed(Deadline deadline);
   // Hands the filled slots to the planner.
   void commit(std::span<const Reservation> reservations);
+  void commit(Reservation reservation) { commit(std::span(&reservation, 1)); }
   // Gives the slot back without an item.
   void abort(Reservation reservation) { publish_mark(reservation, kAborted); }
   // Same as abort(), and ends the pass: items reserved earlier belong to this pass, items reserved later to the next.

@@ -11,17 +11,17 @@
 namespace pyecho {
 
 struct EchoStats {
-  std::uint64_t read;            // items committed
-  std::uint64_t emitted;         // uses handed to the consumer
-  std::uint64_t fresh;           // of these, first ones
-  std::uint64_t batches;         // batches handed to the consumer
-  std::uint64_t bytes_gathered;  // payload of the uses handed to the consumer
-  std::uint64_t consumer_wait_ns;
-  std::uint64_t downstream_ns;  // of an EchoQueue: up to the consumer's last fresh item
-  std::uint32_t resident;       // items in the planner's pool, of capacity
-  std::uint64_t outstanding_leases;
-  std::uint64_t batch_blocks;  // batches that have memory
-  std::uint64_t grown_blocks;  // blocks added because all others were in use
+  std::uint64_t read = 0;            // items committed
+  std::uint64_t emitted = 0;         // uses handed to the consumer
+  std::uint64_t fresh = 0;           // of these, first ones
+  std::uint64_t batches = 0;         // batches handed to the consumer
+  std::uint64_t bytes_gathered = 0;  // payload of the uses handed to the consumer
+  std::uint64_t consumer_wait_ns = 0;
+  std::uint64_t downstream_ns = 0;  // of an EchoQueue: up to the consumer's last fresh item
+  std::uint32_t resident = 0;       // items in the planner's pool, of capacity
+  std::uint64_t outstanding_leases = 0;
+  std::uint64_t batch_blocks = 0;  // batches that have memory
+  std::uint64_t grown_blocks = 0;  // blocks added because all others were in use
 };
 
 // Written by the consumer, read by any thread, relaxed, statistics. On a line of its own, because it is written for each
@@ -43,13 +43,9 @@ class alignas(kCacheLineBytes) ConsumerCounts {
             .emitted = emitted,
             .fresh = fresh_.load_relaxed(),
             .batches = emitted,
-            .bytes_gathered = 0,
             .consumer_wait_ns = clock.wait_ns(),
             .downstream_ns = clock.downstream_ns(),
-            .resident = resident,
-            .outstanding_leases = 0,
-            .batch_blocks = 0,
-            .grown_blocks = 0};
+            .resident = resident};
   }
   [[nodiscard]] std::uint64_t batches() const noexcept { return batches_.load_relaxed(); }
 
@@ -63,7 +59,7 @@ class alignas(kCacheLineBytes) ConsumerCounts {
 // inside or have open reservations (std::logic_error), and stop() and close() must not be called meanwhile.
 template <class Stage>
 Outcome begin_epoch(Stage& stage, std::uint64_t epoch, const Extent& extent) {
-  if (stage.forked()) {
+  if (stage.input().forked()) {
     return Outcome::kForked;
   }
   stage.resume(stage.begin({.epoch = epoch, .extent = extent}));

@@ -1,46 +1,13 @@
 // A system without memory: PYECHO_NO_MEMORY, after which the same call works, and nothing is lost. And empty examples,
 // for which there is no memory.
-//
-// Replaces the global operator new of the whole test program by one that can fail.
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
 #include "calls.hpp"
 #include "states.hpp"
-
-namespace {
-
-thread_local int allocations_left = -1;  // until one fails; below 0: none does
-
-void* allocate(std::size_t size_bytes, std::size_t alignment) {
-  const bool fails = allocations_left >= 0 && allocations_left-- == 0;
-  const std::size_t rounded = (size_bytes + alignment - 1) / alignment * alignment;
-  void* const memory = fails                                    ? nullptr
-                       : alignment <= alignof(std::max_align_t) ? std::malloc(size_bytes)
-                                                                : std::aligned_alloc(alignment, rounded);
-  if (memory == nullptr) {
-    throw std::bad_alloc();
-  }
-  return memory;
-}
-
-}  // namespace
-
-[[gnu::noinline]] void* operator new(std::size_t size) { return allocate(size, 1); }
-[[gnu::noinline]] void* operator new[](std::size_t size) { return allocate(size, 1); }
-[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t alignment) {
-  return allocate(size, static_cast<std::size_t>(alignment));
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+#include "support/counting_new.hpp"
 
 // Else the malloc() of a sanitizer ends the process.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }  // NOLINT(*reserved*)
@@ -48,6 +15,8 @@ extern "C" const char* __tsan_default_options() { return "allocator_may_return_n
 
 namespace pyecho::capi_tests {
 namespace {
+
+using test::allocations_left;
 
 // Calls until there is memory: the first time the allocation after `failing` others fails. Returns true if one did.
 template <class Call>

@@ -29,7 +29,7 @@ TEST(Pass, NoReservationOutlivesItsEnd) {
     pass->close();
     pass->abort_open();
     late.join();
-    EXPECT_EQ(core->open_reservations(), 0U) << round;
+    EXPECT_EQ(core->input().open_reservations(), 0U) << round;
     core->stop();
     pass->release();
   }

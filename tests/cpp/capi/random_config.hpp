@@ -1,7 +1,9 @@
-// Random configurations for the stress tests.
+// Random configurations, and calls, for the stress tests.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <cstring>
 #include <random>
 
 #include "pyecho/pyecho.h"
@@ -44,6 +46,34 @@ inline pyecho_config random_config(Random& random) {
     config.max_age = below(random, 5);
   }
   return config;
+}
+
+// Puts and takes what there is room for, in turns that end anywhere. `width`: of the rows of leaf 1, if these differ in
+// number. Returns false if a call fails.
+inline bool run(pyecho_buffer* buffer, Random& random, std::uint64_t turns, std::uint64_t most_puts,
+                std::int64_t width = 0) {
+  bool right = true;
+  for (; turns > 0; --turns) {
+    pyecho_slot slot;
+    for (std::uint64_t puts = below(random, most_puts); puts > 0; --puts) {
+      if (pyecho_reserve(buffer, &slot, 1, 0, nullptr) == PYECHO_OK) {
+        const std::array<std::int64_t, 2> shape = {static_cast<std::int64_t>(below(random, 10)), width};
+        unsigned char* rows = nullptr;
+        right = right && (width == 0 || pyecho_set_shape(buffer, &slot, 1, shape.data(), &rows) == PYECHO_OK);
+        std::memset(slot.data, static_cast<int>(below(random, 256)), sizeof(std::int64_t));
+        right = right && pyecho_commit(buffer, &slot, 1) == PYECHO_OK;
+      }
+    }
+    if (below(random, 20) == 0) {
+      pyecho_end_pass(buffer, 0);
+    }
+    pyecho_batch batch = PYECHO_BATCH_INIT;
+    for (std::uint64_t takes = below(random, 8); takes > 0; --takes) {
+      right = right &&
+              (pyecho_acquire(buffer, &batch, 0) != PYECHO_OK || pyecho_release_batch(buffer, &batch) == PYECHO_OK);
+    }
+  }
+  return right;
 }
 
 }  // namespace pyecho::capi_tests

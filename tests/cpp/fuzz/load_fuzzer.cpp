@@ -130,7 +130,8 @@ class Target {
     const std::clock_t start = std::clock();
     const pyecho_status status = pyecho_load(buffer_.get(), state.data(), state.size(), nullptr);
     const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-    const std::size_t own_bytes = kOwnBytes + kOwnBytesOfSlot * pyecho::capi::Buffer::of(buffer_.get())->core().slots();
+    const std::size_t own_bytes =
+        kOwnBytes + kOwnBytesOfSlot * pyecho::capi::Buffer::of(buffer_.get())->core().input().slots();
     const auto memory = static_cast<double>(most_heap_bytes - heap) - static_cast<double>(own_bytes);
     totals.most_memory = std::max(totals.most_memory, is_long ? 0 : memory / static_cast<double>(state.size()));
     (is_long ? totals.slowest_long : totals.slowest) =
@@ -172,29 +173,9 @@ class Target {
     return state;
   }
 
-  // Puts and takes what there is room for, in turns that end anywhere.
   void run(std::uint64_t turns) {
-    for (; turns > 0; --turns) {
-      pyecho_slot slot;
-      for (std::uint64_t puts = below(random_, most_puts_); puts > 0; --puts) {
-        if (pyecho_reserve(buffer_.get(), &slot, 1, 0, nullptr) == PYECHO_OK) {
-          const std::array<std::int64_t, 2> shape = {static_cast<std::int64_t>(below(random_, 10)), kTokens[1]};
-          unsigned char* tokens = nullptr;
-          require(!varies_ || pyecho_set_shape(buffer_.get(), &slot, 1, shape.data(), &tokens) == PYECHO_OK,
-                  "no shape");
-          require(pyecho_commit(buffer_.get(), &slot, 1) == PYECHO_OK, pyecho_last_error());
-        }
-      }
-      if (below(random_, 20) == 0) {
-        pyecho_end_pass(buffer_.get(), 0);
-      }
-      pyecho_batch batch = PYECHO_BATCH_INIT;
-      for (std::uint64_t takes = below(random_, 8); takes > 0; --takes) {
-        if (pyecho_acquire(buffer_.get(), &batch, 0) == PYECHO_OK) {
-          require(pyecho_release_batch(buffer_.get(), &batch) == PYECHO_OK, pyecho_last_error());
-        }
-      }
-    }
+    require(pyecho::capi_tests::run(buffer_.get(), random_, turns, most_puts_, varies_ ? kTokens[1] : 0),
+            pyecho_last_error());
   }
 
   // Makes a state whole as far as its lists and shapes go.

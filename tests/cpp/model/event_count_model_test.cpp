@@ -2,12 +2,14 @@
 // are visible after the wait. Each run executes core/sync/event_count.hpp itself.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <deque>
 #include <memory>
 #include <vector>
 
 #include "core/sync/atomic.hpp"
 #include "core/sync/event_count.hpp"
+#include "core/sync/index_ring.hpp"
 #include "model/atom.hpp"
 #include "model/blocking.hpp"
 #include "model/explore.hpp"
@@ -93,32 +95,29 @@ TEST(EventCountModel, two_counters_wake_a_sleeper_between_them) {
   expect_none_fails(explore_all(make, kThorough));
 }
 
-// Threads that sleep for a slot, as producers do, whatever the deadlines.
+// Producers that sleep for a slot, as in SlotRing::reserve(), and two threads that release one each. A slot cannot be
+// popped while an earlier cell is claimed but not filled, so a producer that was woken for it may sleep again. Its slot
+// then belongs to the other producer, which the other release must wake too.
 TEST(EventCountModel, no_slot_lies_idle_while_somebody_sleeps_for_one) {
-  const auto make = [](const std::vector<std::uint64_t>& releases, bool impatient) {
+  const auto make = [](bool impatient) {
     struct State {
+      IndexRing<Atom> free{2};
       ModelEventCount released;
-      Atomic<std::uint64_t, Atom> slots;
     };
     auto state = std::make_shared<State>();
     Program program;
-    program.threads.emplace_back([=] {
-      for (const std::uint64_t slots : releases) {
-        state->slots.fetch_add_acq_rel(slots);
-        state->released.advance(slots);
-      }
-    });
+    for (const std::uint32_t slot : {0U, 1U}) {
+      program.threads.emplace_back([=] {
+        expect(state->free.try_push(std::array{slot}) == 1, "each slot has a cell");
+        state->released.advance();
+      });
+    }
     for (const bool patient : {true, !impatient}) {
       program.threads.emplace_back([=] {
-        for (;;) {
+        for (std::array<std::uint32_t, 1> slot{};;) {
           const std::uint64_t seen = state->released.read();
-          std::uint64_t slots = state->slots.load_acquire();
-          while (slots > 0 && !state->slots.try_replace_release(slots, slots - 1)) {
-          }
-          if (slots > 0) {
-            return;
-          }
-          if (sleep_until(state->released, seen + 1, patient ? kNever : Deadline{}) == Outcome::kTimeout) {
+          if (state->free.try_pop(slot) == 1 ||
+              sleep_until(state->released, seen + 1, patient ? kNever : Deadline{}) == Outcome::kTimeout) {
             return;
           }
         }
@@ -126,14 +125,8 @@ TEST(EventCountModel, no_slot_lies_idle_while_somebody_sleeps_for_one) {
     }
     return program;
   };
-  for (const auto& releases : {std::vector<std::uint64_t>{2}, {1, 1}}) {
-    for (const bool impatient : {false, true}) {
-      const auto program = [&] { return make(releases, impatient); };
-      expect_none_fails(explore_all(program, {.preemptions = 2, .stale_reads = 1}));
-      const Report random = explore_random(program, 2000);
-      EXPECT_EQ(random.failed_runs, 0U) << random.first_failure;
-    }
-  }
+  expect_none_fails(explore_all([&] { return make(false); }, {.preemptions = 2, .stale_reads = 0}));
+  expect_none_fails(explore_all([&] { return make(true); }, {.preemptions = 1, .stale_reads = 0}));
 }
 
 // A condition other than the count (for example, closed) is seen if alert() follows it.

@@ -41,7 +41,7 @@ TEST_P(EchoBufferStress, every_committed_item_is_used_exactly) {
       Xoshiro256 random(producer);
       for (std::uint64_t item = next++; item < items;) {
         Reservation reservation{};
-        ASSERT_EQ(buffer.reserve(reservation, kNever), Outcome::kOk);
+        ASSERT_EQ(buffer.input().reserve(reservation, kNever), Outcome::kOk);
         if (random.below(10) == 0) {
           buffer.abort(reservation);
           continue;
@@ -67,7 +67,7 @@ TEST_P(EchoBufferStress, every_committed_item_is_used_exactly) {
   for (std::thread& producer : producers) {
     producer.join();
   }
-  buffer.close();
+  buffer.input().close();
   consumer.join();
   EXPECT_EQ(uses, std::vector<std::uint32_t>(items, 3));
 }
@@ -103,7 +103,7 @@ TEST(EchoBufferStop, random_stops_and_closes_end_everything_and_begin_starts_afr
   Xoshiro256 random(11);
   for (std::uint64_t left = stress_items() / 20'000 + 20; left > 0; --left) {
     EchoConfig config = random_config(random);
-    config.max_bytes = EchoBuffer::min_bytes(config);
+    config.max_bytes = min_bytes_of(config);
     EchoBuffer buffer(config);
     for (std::uint64_t epoch = 1; epoch < 8; ++epoch) {
       const bool stop = random.below(2) == 0;
@@ -111,8 +111,8 @@ TEST(EchoBufferStop, random_stops_and_closes_end_everything_and_begin_starts_afr
       std::thread producer([&] {
         Perturb perturb(epoch + left, 4);
         std::array<Reservation, 3> group{};
-        for (std::uint32_t count = 0; buffer.try_reserve(group, count) != Outcome::kClosed;) {
-          if (count == 0 && buffer.reserve(group[count++], kNever) != Outcome::kOk) {
+        for (std::uint32_t count = 0; buffer.input().try_reserve(group, count) != Outcome::kClosed;) {
+          if (count == 0 && buffer.input().reserve(group[count++], kNever) != Outcome::kOk) {
             return;
           }
           perturb();
@@ -133,7 +133,7 @@ TEST(EchoBufferStop, random_stops_and_closes_end_everything_and_begin_starts_afr
       for (std::uint32_t i = random.below(50); i > 0; --i) {
         perturb();
       }
-      stop ? buffer.stop() : buffer.close();
+      stop ? buffer.stop() : buffer.input().close();
       producer.join();
       consumer.join();
       Batches expected = plan_output(config, epoch - 1, {items})[0];

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/memory/stream_copy.hpp"
+#include "core/stage/buffer_sizes.hpp"
 #include "core/stage/echo_buffer.hpp"
 #include "perturb.hpp"
 #include "plan_output.hpp"
@@ -83,8 +84,16 @@ inline std::vector<Emission> rows_of(const Lease& lease) { return rows_of(lease.
 
 // Commits item number `item` in a slot that was reserved for it.
 inline void put_item(EchoBuffer& buffer, Reservation reservation, std::uint64_t item) {
-  fill_item(buffer.layout(), buffer.slot_data(reservation.slot), item, buffer.stream_slots());
-  buffer.commit(reservation);
+  fill_item(buffer.layout(), buffer.slot_data(reservation.slot), item, buffer.input().stream_slots());
+  buffer.input().commit(reservation);
+}
+
+// Commits so many items as the slots happen to be.
+inline void put_blank(EchoBuffer& buffer, std::uint32_t count) {
+  for (Reservation reservation{}; count > 0; --count) {
+    ASSERT_EQ(buffer.input().reserve(reservation, kNever), Outcome::kOk);
+    buffer.input().commit(reservation);
+  }
 }
 
 // Puts items [begin, end) and leaves the input open. Returns false if it was stopped or closed meanwhile.
@@ -92,7 +101,7 @@ inline bool put_items(EchoBuffer& buffer, std::uint64_t begin, std::uint64_t end
   Perturb perturb(begin + delays, delays);
   for (std::uint64_t item = begin; item < end; ++item) {
     Reservation reservation{};
-    if (buffer.reserve(reservation, kNever) != Outcome::kOk) {
+    if (buffer.input().reserve(reservation, kNever) != Outcome::kOk) {
       return false;
     }
     perturb();
@@ -107,16 +116,16 @@ inline void put_passes(EchoBuffer& buffer, const Passes& passes, std::uint32_t d
   for (std::size_t pass = 0; pass < passes.size(); item += passes[pass++]) {
     Reservation mark{};
     if (pass > 0) {
-      if (buffer.reserve(mark, kNever) != Outcome::kOk) {
+      if (buffer.input().reserve(mark, kNever) != Outcome::kOk) {
         return;
       }
-      buffer.end_pass(mark);
+      buffer.input().end_pass(mark);
     }
     if (!put_items(buffer, item, item + passes[pass], delays)) {
       return;
     }
   }
-  buffer.close();
+  buffer.input().close();
 }
 
 // Returns the output of this many iterations. With `delays`, the consumer is slow, and impatient, at random.
