@@ -117,6 +117,19 @@ def test_as_many_uses_as_anchors_show_each_sample_once(make):
     assert len(found) == LENGTHS[0]
 
 
+def test_samples_go_on_after_a_resume(make):
+    def indices(loader):
+        return [batch["index"].tolist() for batch in loader]
+
+    dataset = make(delta_timestamps=DELTAS)
+    options = {"factor": 3, "shuffle": True, "shuffle_buffer": 4}
+    whole = indices(loader_of(dataset, **options))
+    left, again = loader_of(dataset, **options), loader_of(dataset, **options)
+    next(iter(left))
+    again.load_state_dict(left.state_dict(payload=False))
+    assert indices(again) == whole[1:]
+
+
 def test_chunks_have_each_anchor_once_and_decode_no_more_than_windows_reach(make):
     source = lerobot.chunks(make(), frames=8, delta_timestamps=DELTAS)
     chunks = [source[number] for number in range(len(source))]
