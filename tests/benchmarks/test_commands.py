@@ -11,6 +11,7 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SCRIPTS = {  # what they need, and with which options they are short
     "advice": ("numpy", "--only consumer-bound"),
+    "clips": ("av", ""),
     "free_threads": ("numpy", ""),
     "jpegs": ("PIL", ""),
     "learners": ("torch", ""),
@@ -24,9 +25,9 @@ SCRIPTS = {  # what they need, and with which options they are short
     "ray_shuffle": ("ray", ""),
     "refurbished": ("sklearn", ""),
     "remedies": ("torch", "--steps 5"),
+    "robots": ("lerobot", ""),
     "scaling": ("numpy", ""),
     "scarce": ("sklearn", ""),
-    "video": ("av", ""),
     "weight_decay": ("torch", ""),
     "workers": ("torch", ""),
 }
