@@ -92,8 +92,16 @@ class Chunks:
         self._most = frames
         self._offsets = _offsets_of(dataset, delta_timestamps)
         self._decoders: tuple[int, dict[Any, Any]] = (0, {})
-        known = [key for key in NUMBERED if key in dataset.features]
-        self._table = dataset.hf_dataset.select_columns(known).with_format("numpy")[:]
+        kinds = {key: dataset.features[key]["dtype"] for key in _keys_of(dataset)}
+        numbers = [key for key, kind in kinds.items() if kind not in CAMERAS]
+        images = [[key] for key, kind in kinds.items() if kind == "image"]
+        self._rows, *others = (
+            dataset.hf_dataset.select_columns(keys).with_format("numpy")
+            for keys in (numbers, *images)
+        )
+        self._images = {key: rows for [key], rows in zip(images, others, strict=True)}
+        known = [key for key in NUMBERED if key in numbers]
+        self._table = self._rows.select_columns(known)[:]
         changes = np.any([np.diff(column) != 0 for column in self._table.values()], axis=0)
         ends = [*(np.flatnonzero(changes) + 1).tolist(), len(changes) + 1]
         self._ranges: list[tuple[int, int]] = []
@@ -115,14 +123,25 @@ class Chunks:
         dataset, (begin, end) = self._dataset, self._ranges[index]
         episode, task, *subtask = (int(column[begin]) for column in self._table.values())
         start, stop = np.searchsorted(self._table["episode_index"], [episode, episode + 1]).tolist()
+        wanted = {
+            key: np.arange(begin + first, end + last)
+            for key in _keys_of(dataset)  # the first one, "index", counts the anchors
+            for first, last in [_reach(self._offsets, key)]
+        }
+        real = {key: each.clip(start, stop - 1) for key, each in wanted.items()}
+        low = min(each[0] for each in real.values())
+        rows = self._rows[low : max(each[-1] for each in real.values()) + 1]
         chunk: dict[str, Any] = {}
-        for key in _keys_of(dataset):  # the first one, "index", counts the anchors
-            first, last = _reach(self._offsets, key)
-            wanted = np.arange(begin + first, end + last)
-            real = wanted.clip(start, stop - 1)
-            leaf = self._read(key, episode, int(real[0]), int(real[-1]) + 1)
-            is_pad = wanted != real
-            chunk[key] = leaf[real - real[0]] if is_pad.any() else leaf
+        for key, places in real.items():
+            first, last = int(places[0]), int(places[-1]) + 1
+            if key in rows:
+                leaf = rows[key][first - low : last - low]
+            elif key in self._images:
+                leaf = self._images[key][first:last][key].transpose(0, 3, 1, 2)
+            else:
+                leaf = self._decode(key, episode, rows["timestamp"][first - low : last - low])
+            is_pad = places != wanted[key]
+            chunk[key] = leaf[places - first] if is_pad.any() else leaf
             if key in self._offsets:
                 chunk[f"{key}_is_pad"] = is_pad
         chunk["task"] = dataset.meta.tasks.iloc[task].name
@@ -141,21 +160,12 @@ class Chunks:
                 found[key] = Field((None, *leaf.shape[1:]), leaf.dtype, max_bytes=most)
         return found
 
-    def _read(self, key: str, episode: int, begin: int, end: int) -> Any:
-        """Return frames of one key; images as bytes, channels first."""
-        if key in self._dataset.meta.video_keys:
-            return self._decode(key, episode, begin, end)
-        leaf = np.stack(self._dataset.hf_dataset[key][begin:end])
-        if self._dataset.features[key]["dtype"] in CAMERAS:
-            return (leaf * 255).round().astype(np.uint8)
-        return leaf
-
-    def _decode(self, key: str, episode: int, begin: int, end: int) -> Any:
-        """Return frames of a video, decoded one after the other."""
+    def _decode(self, key: str, episode: int, stamps: Any) -> Any:
+        """Return frames of a video as bytes, channels first, decoded one after the other."""
         dataset = self._dataset
         path = str(dataset.root / dataset.meta.get_video_file_path(episode, key))
         offset = dataset.meta.episodes[episode][f"videos/{key}/from_timestamp"]
-        stamps = np.stack(dataset.hf_dataset["timestamp"][begin:end]).astype(float) + offset
+        stamps = stamps.astype(float) + offset
         if dataset.video_backend != "torchcodec":
             from lerobot.datasets.video_utils import decode_video_frames
 
