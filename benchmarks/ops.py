@@ -39,6 +39,7 @@ IMAGES, POOL = 96, 64
 WINDOWS: dict[str, Any] = {  # shape, sizes, items, factor, type, mirrored, target
     "224 x 224 of 400 x 500": (IMAGE, (SIZE, SIZE), 96, 8, "uint8", False, 0.9),
     "the same, mirrored half of the time": (IMAGE, (SIZE, SIZE), 96, 8, "uint8", True, 0.5),
+    "10 of 40 frames of 96 x 96": ((40, 96, 96, 3), (10,), 64, 16, "uint8", False, 0.9),
     "96 x 96 x 96 of 512 x 512 x 200": ((512, 512, 200), (96,) * 3, 2, 64, "int16", False, 0.9),
 }
 
@@ -194,7 +195,10 @@ def windows_compared(name: str, rounds: int) -> Row:
     )
     items = [rng.integers(0, 256, shape, np.uint8).astype(dtype) for _ in range(count)]
     batch_size, pool = min(BATCH_SIZE, 4 * count), max(1, count * 2 // 3)
-    operations = [ops.RandomCrop(sizes), *([ops.RandomFlip(1)] if mirrored else [])]
+    crop: Any = ops.RandomCrop(sizes)
+    if len(sizes) == 1:
+        crop = ops.Window(range(sizes[0]), anchors=(0, -sizes[0]))
+    operations = [crop, *([ops.RandomFlip(1)] if mirrored else [])]
     loader = pyecho.EchoLoader(
         items, factor, batch_size=batch_size, shuffle_buffer=pool, threads=1, ops=operations
     )

@@ -72,8 +72,8 @@ class Window(Operation):
             ops={("image", "action"): [window], "image": [ops.RandomResizedCrop(224)]},
         )
 
-    Every use has one anchor for all leaves of its key, which have equal extents on the axis; of
-    examples that differ in size, those of the first leaf count. The
+    Every use has one anchor for all leaves of its key, which have equal extents on the axis; where
+    examples differ in size, the first of the leaves in an example says how many anchors it has. The
     uses of an item take its anchors in a random order, each once before any again; so a factor of
     as many as there are anchors shows each window once an epoch. Offsets beyond the item repeat its
     first or last element; to leave such windows out, bound the anchors. Only one, before all other
@@ -83,7 +83,8 @@ class Window(Operation):
     ----------
     offsets
         Whole numbers, also negative ones, in the order of the row: those of the one leaf, or a dict
-        of them by the names of all leaves of the key.
+        of them by the names of all leaves of the key. One number instead of several: that element,
+        without the axis.
     axis
         Of the item.
     anchors
@@ -92,7 +93,7 @@ class Window(Operation):
         From one anchor to the next.
     """
 
-    offsets: Sequence[int] | Mapping[str, Sequence[int]]
+    offsets: int | Sequence[int] | Mapping[str, int | Sequence[int]]
     axis: int = 0
     anchors: tuple[int, int] = (0, -1)
     stride: int = 1
@@ -102,11 +103,9 @@ class Window(Operation):
         """Have offsets be tuples, by names in their order."""
         given = self.offsets
         if isinstance(given, Mapping):
-            own: Any = {
-                str(name): _whole("offsets", given[name]) for name in sorted(given, key=str)
-            }
+            own: Any = {str(name): _offsets(given[name]) for name in sorted(given, key=str)}
         else:
-            own = _whole("offsets", given)
+            own = _offsets(given)
         object.__setattr__(self, "offsets", own)
         object.__setattr__(self, "anchors", _whole("anchors", self.anchors))
         object.__setattr__(self, "stride", *_whole("stride", [self.stride]))
@@ -114,6 +113,10 @@ class Window(Operation):
             raise ConfigError(
                 f"Window needs anchors as (first, last), got {self.anchors}; the default is (0, -1)"
             )
+
+    def __hash__(self) -> int:
+        """Return the hash of what is equal: offsets may be a dict."""
+        return hash(repr(self))
 
     def _plain(self, axes: int, names: tuple[str, ...], leaf: int) -> Plain:
         offsets = self.offsets
@@ -129,8 +132,17 @@ class Window(Operation):
                 f"Window needs offsets for each of {list(names)}, a dict by their names, got "
                 f"{offsets}"
             )
-        numbers = [*self.anchors, self.stride, *offsets]
-        return Plain(self._form.kind, 0, self._axes(1, axes), (), numbers)
+        several = [offsets] if isinstance(offsets, int) else offsets
+        numbers = [*self.anchors, self.stride, *several]
+        drops = several is not offsets
+        return Plain(self._form.kind, 0, self._axes(1, axes), (), numbers, drops=drops)
+
+
+def _offsets(given: Any) -> int | tuple[int, ...]:
+    """Return one number, or several, as Python's."""
+    if isinstance(given, Iterable):
+        return _whole("offsets", given)
+    return _whole("offsets", [given])[0]
 
 
 def _whole(what: str, given: Any) -> tuple[int, ...]:

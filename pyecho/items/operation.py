@@ -25,7 +25,7 @@ ELEMENTS = (
 
 
 class Plain(NamedTuple):
-    """An operation as the native side reads it: see csrc/core/ops/operation.hpp."""
+    """An operation as the native side reads it, but the last: see csrc/core/ops/operation.hpp."""
 
     kind: int
     draws: int = 0
@@ -34,6 +34,8 @@ class Plain(NamedTuple):
     numbers: Sequence[float] = ()
     nearest: bool = False
     element: int = 0
+    drops: bool = False
+    """The row is without its axis, which has one element."""
 
 
 class Form(NamedTuple):

@@ -13,13 +13,14 @@ from pyecho.items.nest import flatten
 from pyecho.items.operation import ELEMENTS, Operation, Plain
 from pyecho.items.ragged import by_leaf, indices_of
 from pyecho.items.spec import Adapter, Field, is_bfloat16
+from pyecho.warn import warn
 
 Ops = Sequence[Operation] | Mapping[Any, Sequence[Operation]] | None
 
 VARIABLE = 2**64 - 1
 """Stands for an extent that differs from item to item: ops::kVariable."""
 
-WINDOW, RANDOM_CROP = 0, 1
+WINDOW, RANDOM_CROP, TO_CHW = 0, 1, 10
 """Each an ops::Kind."""
 
 
@@ -57,6 +58,7 @@ def rows_with(ops: Ops, spec: Any, adapter: Adapter) -> tuple[list[Row | None], 
     leaves = list(map(_Leaf, structure.names(), fields))
     names = [leaf.name for leaf in leaves]
     draws = 0
+    keys: dict[int, tuple[str, ...]] = {}  # one with random places on a first axis of this extent
     for given, operations in by_leaf("ops", ops, fields, names).items():
         key = given if isinstance(given, tuple) else (given,)
         indexes = indices_of("ops", key, names)
@@ -66,6 +68,15 @@ def rows_with(ops: Ops, spec: Any, adapter: Adapter) -> tuple[list[Row | None], 
             axes = len(leaf.field.shape)
             for number, operation in enumerate(operations, draws):
                 leaf.operations.append(operation._plain(axes, key, place)._replace(draws=number))
+            added = leaf.operations[len(leaf.operations) - len(operations) :]
+            if any(each.kind in (WINDOW, RANDOM_CROP) and 0 in each.axes for each in added):
+                other = keys.setdefault(leaf.field.shape[0], key)
+                if leaf.field.shape[0] is not None and not {*other} & {*key}:
+                    warn(
+                        f"ops draw places of {list(other)} and {list(key)} apart, and their first "
+                        f"axes are equally long ({leaf.field.shape[0]}); if they belong together, "
+                        "name them in one key, with one ops.Window where parts differ in size"
+                    )
         if len(sharing) > 1:
             _check_crops(sharing, len(operations))
         draws += len(operations)
@@ -95,8 +106,9 @@ class _Leaf:
         field = self.field
         shape = [VARIABLE if extent is None else extent for extent in field.shape]
         element, item_bytes = _element_of(field.dtype), field.dtype.itemsize
+        operations = [operation[:-1] for operation in self.operations[:count]]
         try:
-            return _core.Program(element, item_bytes, shape, self.operations[:count])
+            return _core.Program(element, item_bytes, shape, operations)
         except ConfigError as error:
             raise ConfigError(f"ops of the leaf {self.name!r}: {error}") from None
 
@@ -107,6 +119,9 @@ class _Leaf:
         if program.element != _element_of(dtype):
             dtype = adapter.dtype_named(ELEMENTS[program.element])
         extents = tuple(None if extent == VARIABLE else extent for extent in program.shape)
+        if self.operations[0].drops:
+            last_first = self.operations[-1].kind == TO_CHW
+            extents = self._without(self.operations[0].axes[0] + last_first, extents)
         if None in extents:
             return Row(Field(extents, dtype, field.max_bytes, field.pad), program)
         if field.pad is not None:
@@ -115,6 +130,16 @@ class _Leaf:
                 f"has pad={field.pad!r}; leave out one of the two"
             )
         return Row(Field(extents, dtype), program)
+
+    def _without(self, axis: int, extents: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return extents without the axis of a Window of one offset."""
+        if extents[axis] != 1 or None in extents:
+            raise ConfigError(
+                f"ops of the leaf {self.name!r}: Window with one offset leaves out its axis of "
+                f"rows {extents}, which needs one element there and one size of all rows; pass "
+                "offsets as a list, or have operations make one size"
+            )
+        return extents[:axis] + extents[axis + 1 :]
 
 
 def _check_crops(leaves: list[_Leaf], count: int) -> None:

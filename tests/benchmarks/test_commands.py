@@ -10,6 +10,7 @@ import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SCRIPTS = {  # what they need, and with which options they are short
+    "clips": ("av", ""),
     "free_threads": ("numpy", ""),
     "jpegs": ("PIL", ""),
     "learners": ("torch", ""),
@@ -19,9 +20,9 @@ SCRIPTS = {  # what they need, and with which options they are short
     "peers": ("numpy", "--only pyecho --work batch,256B"),
     "refurbished": ("sklearn", ""),
     "remedies": ("torch", "--steps 5"),
+    "robots": ("lerobot", ""),
     "scaling": ("numpy", ""),
     "scarce": ("sklearn", ""),
-    "video": ("av", ""),
     "weight_decay": ("torch", ""),
     "workers": ("torch", ""),
 }

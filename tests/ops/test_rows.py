@@ -102,7 +102,8 @@ def test_leaves_in_one_key_share_their_draws():
     for batch in loader:
         assert (batch["volume"] == batch["mask"]).all()
     apart = pyecho.EchoLoader(items, 4, batch_size=5, ops={"volume": shared, "mask": shared})
-    assert any((batch["volume"] != batch["mask"]).any() for batch in apart)
+    with pytest.warns(UserWarning, match="name them in one key"):
+        assert any((batch["volume"] != batch["mask"]).any() for batch in apart)
 
 
 def test_labels_are_resampled_without_interpolation():

@@ -24,7 +24,7 @@ def transformed(item, operations, key, *, leaf=0, first=0):
     """Return the row that the use `key` makes of an item, by operations numbered from `first`."""
     for number, operation in enumerate(operations, first):
         item = STEPS[type(operation)](item, operation, draws_of(key, number), leaf)
-    return np.ascontiguousarray(item)
+    return np.asarray(item, order="C")
 
 
 def window_of(item, window, item_key, ordinal, number=0):
