@@ -6,6 +6,9 @@ DEMO_ARGS ?=
 BENCH_ARGS ?=
 PEERS_ARGS ?=
 PAPER_ARGS ?=
+DAY_ARGS ?=
+# The folder of the results of gpu-day.
+OUT ?= build/gpu-day
 # yes: installs Debian packages that the C++ needs for the whole system, as root, where they are missing.
 export SYSTEM_PACKAGES ?= no
 # Which faults make faults tries; all of them if empty.
@@ -33,7 +36,7 @@ NO_ASLR := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(u
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test check faults fuzz nightly test-cpp test-cpp-rest test-python test-benchmarks test-cuda test-cuda-all test-wheel test-aarch64 examples ecosystem wheels docs \
+.PHONY: help demo test check faults fuzz nightly test-cpp test-cpp-rest test-python test-benchmarks test-cuda test-cuda-all gpu-day test-wheel test-aarch64 examples ecosystem wheels docs \
   sanitize lint style tidy format bench peers paper paper-full clean gtest
 .DELETE_ON_ERROR:
 
@@ -70,6 +73,9 @@ test-cuda: .venv-cuda/ready.stamp ## Run tests/gpu without a GPU, on two emulate
 test-cuda-all: test-cuda ## The same, also on one device, and the tests of the emulator and of failing devices
 	$(call test_cuda,devices=1,tests/emulated)
 	$(call test_cuda,devices=1,$(CUDA_TESTS) tests/device/test_augment.py tests/device/test_same_output.py)
+
+gpu-day: ## All that only a GPU can show, into OUT, nine minutes a call: PYTHON with torch and pytest, and WHEEL or what builds one; no registry
+	$(PYTHON) benchmarks/gpu_day.py --output $(OUT) $(if $(filter command environment,$(origin WHEEL)),--wheel $(WHEEL)) $(DAY_ARGS)
 
 faults: gtest .venv/test.stamp ## Put each fault of tests/faults.toml into a copy, and tell which of them the tests find (Python 3.11 or newer)
 	$(WITH_TOOLS) $(BIN)/python -P tests/faults.py $(FAULTS)

@@ -18,7 +18,7 @@ _VARIABLE = "PYECHO_CUDA_DRIVER"
 _VISIBLE = "check that a device is visible (nvidia-smi, CUDA_VISIBLE_DEVICES)"
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
-_URGENT = -100  # the driver takes the highest priority that there is
+_PRIORITY = 0  # the lowest, so that no kernel of the step waits for one of pyecho's
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def relaxed_capture() -> Iterator[None]:
 
 
 def new_stream(number: int) -> int:
-    """Make a stream on a device, of the highest priority. It is never closed.
+    """Make a stream on a device, of the lowest priority. It is never closed.
 
     It does not wait for the default stream.
     """
@@ -97,7 +97,7 @@ def new_stream(number: int) -> int:
     _call(library, "cuDeviceGet", ctypes.byref(device), number)
     _call(library, "cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     _call(library, "cuCtxPushCurrent_v2", context)
-    _call(library, "cuStreamCreateWithPriority", ctypes.byref(stream), _NON_BLOCKING, _URGENT)
+    _call(library, "cuStreamCreateWithPriority", ctypes.byref(stream), _NON_BLOCKING, _PRIORITY)
     _call(library, "cuCtxPopCurrent_v2", ctypes.byref(context))
     return stream.value or 0
 

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -18,6 +19,10 @@ from pyecho.bench.sampling import Sample, interleaved
 
 PINNED_BATCHES = 8
 FACTOR = 4
+PRIORITIES = {"lowest": 0, "highest": -100}
+"""Of pyecho's streams; the first is what it has."""
+PRODUCTS = 8
+"""Of matrices, in a step beside a pool on the device."""
 
 
 def measure(device: torch.device, report: Report, scale: Scale) -> None:
@@ -134,3 +139,43 @@ def measure_overlap(device: torch.device, report: Report, scale: Scale) -> None:
     )
     share = Sample((copy_seconds * 1e3,)).median / alone.median
     report.note(f"overlap: a copy takes {share:.2f} of a step")
+
+
+def measure_priorities(device: torch.device, report: Report, scale: Scale) -> None:
+    """Measure a step beside a pool on the device, whose gathers have one priority or the other."""
+    rows = scale.large
+    array = setup.random_rows(rows, scale.source_bytes)
+    matrix = torch.randn(scale.matrix, scale.matrix, device=device, dtype=torch.bfloat16)
+    resident = torch.from_numpy(array[: rows.batch]).to(device)
+
+    def compute(batch: torch.Tensor) -> torch.Tensor:
+        for _ in range(PRODUCTS):
+            torch.mm(matrix, matrix)
+        return batch[:, ::64].float().sum()
+
+    alone = "the batch is there"
+    with contextlib.ExitStack() as stack:
+        iterators: dict[str, Iterator[torch.Tensor]] = {alone: itertools.repeat(resident)}
+        for name, priority in PRIORITIES.items():
+            loader = pyecho.torch.EchoLoader(
+                setup.endless_batches(array, rows.batch),
+                8,
+                batch_size=rows.batch,
+                unbatch=True,
+                shuffle_buffer=rows.pool,
+                device=pyecho.torch.Device(device, echo=True),
+            )
+            with mock.patch("pyecho.cuda._PRIORITY", priority):
+                iterators[f"{name} priority"] = batches = iter(stack.enter_context(loader))
+                next(batches)  # makes the stream
+
+        def steps(name: str) -> Callable[[], float]:
+            computed = map(compute, iterators[name])
+            return lambda: 1e3 * seconds_of_batches(device, computed, rows.batches) / rows.batches
+
+        times = interleaved("priorities", scale.rounds, {name: steps(name) for name in iterators})
+    resident_times = times.pop(alone)
+    section = "Priority of pyecho's streams: time of a step beside a pool on the device"
+    report.add(
+        section, [Row(name, found, "ms", resident_times, alone) for name, found in times.items()]
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,15 @@ _LIBRARY = re.compile(r"/libcudart[^/]*\.so[^/]*$")
 @cache
 def runtime() -> _core.Runtime | None:
     """Return the functions, None if the runtime is not a library of its own."""
+    for library, lacking in libraries():
+        if not lacking:
+            pointers = [ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in _NAMES]
+            return _core.Runtime([pointer.value or 0 for pointer in pointers])
+    return None
+
+
+def libraries() -> Iterator[tuple[ctypes.CDLL, list[str]]]:
+    """Yield each runtime that is loaded, and the functions that it lacks."""
     maps = Path("/proc/self/maps")
     lines = maps.read_text().splitlines() if maps.exists() else []
     for path in dict.fromkeys(
@@ -44,10 +54,7 @@ def runtime() -> _core.Runtime | None:
             library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD)
         except OSError:
             continue
-        if all(hasattr(library, name) for name in _NAMES):
-            pointers = [ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in _NAMES]
-            return _core.Runtime([pointer.value or 0 for pointer in pointers])
-    return None
+        yield library, [name for name in _NAMES if not hasattr(library, name)]
 
 
 def wait(stream: Any, event: Any) -> None:

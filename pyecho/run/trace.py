@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
@@ -24,7 +25,7 @@ _CONSUMERS = ("wait", "step")  # spans that only consumers have
 _NOTHING = nullcontext()
 _changing = threading.Lock()  # held while a recording begins or ends
 _running: weakref.ref[Trace] | None = None  # dead if Ctrl-C has cut the trace short
-_nvtx: Any = None  # the module, while a trace is recorded and if it is installed
+_nvtx: Any = None  # PyTorch's module, while a trace is recorded and if it was built with CUDA
 
 
 def trace(path: str | os.PathLike[str]) -> AbstractContextManager[object]:
@@ -68,10 +69,8 @@ class Trace:
         path = self.path
         if path and (not path.parent.is_dir() or (path.exists() and not path.is_file())):
             raise ConfigError(f"a trace needs the path of a file in an existing folder, got {path}")
-        try:
-            import nvtx
-        except ImportError:
-            nvtx = None
+        torch = sys.modules.get("torch")
+        nvtx = torch.cuda.nvtx if torch is not None and torch.version.cuda else None
         with _changing:
             running = _running and _running()
             if running is None:
@@ -115,13 +114,13 @@ class _Span:
 
     def __enter__(self) -> None:
         if self._nvtx is not None:
-            self._nvtx.push_range(self._name, domain="pyecho")
+            self._nvtx.range_push(f"pyecho: {self._name}")
         self._began = _core.trace_now()
 
     def __exit__(self, *exception: object) -> None:
         _core.trace_span(self._name, self._began)
         if self._nvtx is not None:
-            self._nvtx.pop_range(domain="pyecho")
+            self._nvtx.range_pop()
 
 
 # ---------------------------------------------------------------- the file

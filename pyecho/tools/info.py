@@ -59,12 +59,26 @@ def collect() -> dict[str, Any]:
 
 
 def collect_cuda() -> dict[str, Any]:
-    """Gather the facts about CUDA; loads the driver."""
-    version = cuda.driver_version()
+    """Gather the facts about CUDA; loads the driver, and PyTorch if there is a device."""
+    version, missing = cuda.driver_version(), cuda.why_not()
     return {
         "cuda_driver": None if version is None else f"{version[0]}.{version[1]}",
-        "cuda_missing": cuda.why_not(),
+        "cuda_missing": missing,
         "cuda_devices": cuda.device_names(),
+        "cuda_copies": None if missing else _way_of_copies(),
+    }
+
+
+def _way_of_copies() -> dict[str, Any] | None:
+    """Return what batches cross with; None without PyTorch."""
+    try:
+        from pyecho.device import leaves, runtime
+    except ImportError:
+        return None
+    return {
+        "runtimes": {library._name: lacking for library, lacking in runtime.libraries()},
+        "torch_functions": leaves.functions() is not None,
+        "native": runtime.runtime() is not None and leaves.functions() is not None,
     }
 
 
@@ -88,6 +102,11 @@ def as_text(facts: dict[str, Any]) -> str:
     }
     if facts["cuda_devices"]:
         lines["devices"] = ", ".join(facts["cuda_devices"])
+    if copies := facts["cuda_copies"]:
+        lines["copies"] = "by native threads" if copies["native"] else "by PyTorch"
+        for path, lacking in copies["runtimes"].items():
+            lines["runtime"] = f"{path}, " + (f"no {', '.join(lacking)}" if lacking else "complete")
+        lines["of PyTorch"] = "complete" if copies["torch_functions"] else "functions are missing"
     return columns(list(lines.items()), str.ljust, gap=2)
 
 

@@ -76,6 +76,7 @@ def test_pytest_benchmark_saves_and_compares(tmp_path):
 def test_gpu_benchmark_without_a_gpu_says_so_and_exits_with_2(tmp_path):
     if pytest.importorskip("torch").cuda.is_available():
         pytest.skip("there is a GPU")
-    printed = run(BENCHMARKS / "gpu.py", "--output", tmp_path, folder=tmp_path, status=(2,))
+    command = [BENCHMARKS / "gpu.py", "link", "--output", tmp_path]
+    printed = run(*command, folder=tmp_path, status=(2,))
     assert printed == ""
     assert not list(tmp_path.iterdir())

@@ -13,6 +13,7 @@ NO_CUDA = {
     "cuda_driver": None,
     "cuda_missing": "no CUDA driver was found",
     "cuda_devices": [],
+    "cuda_copies": None,
 }
 
 
@@ -61,6 +62,15 @@ def test_mode_of_huge_pages_is_the_one_in_brackets(monkeypatch, tmp_path, conten
     monkeypatch.setattr(info, "_HUGE_PAGES", tmp_path)
     facts = info.collect()
     assert (facts["huge_pages"], facts["shared_huge_pages"]) == (mode, "never")
+
+
+def test_the_way_of_copies_and_what_is_missing_for_a_better_one_are_told():
+    lacking = {"/lib/libcudart.so.13": ["cudaMemcpyAsync"]}
+    copies = {"runtimes": lacking, "torch_functions": True, "native": False}
+    there = {"cuda_missing": "", "cuda_devices": ["H200"], "cuda_copies": copies}
+    text = info.as_text(info.collect() | NO_CUDA | there)
+    assert "copies         by PyTorch\n" in text
+    assert "libcudart.so.13, no cudaMemcpyAsync\n" in text
 
 
 def test_machine_is_what_this_process_may_have():

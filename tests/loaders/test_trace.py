@@ -1,11 +1,9 @@
 """pyecho.trace(): what is recorded, and the file."""
 
 import os
-import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from drivers import drivers, flat, levels, loader_of
@@ -222,20 +220,15 @@ def test_forked_child_writes_nothing(path):
     assert path.exists()
 
 
-def test_python_spans_are_nvtx_ranges_if_nvtx_is_installed(path, monkeypatch):
+@pytest.mark.parametrize("cuda", ["13.0", None])
+def test_python_spans_are_nvtx_ranges_if_torch_has_cuda(path, monkeypatch, cuda):
     ranges = []
-    nvtx = SimpleNamespace(
-        push_range=lambda name, domain: ranges.append((name, domain)),
-        pop_range=lambda domain: ranges.append((None, domain)),
-    )
-    monkeypatch.setitem(sys.modules, "nvtx", nvtx)
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_push", ranges.append)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: ranges.append(None))
     loader = loader_of("augmented", range(4), 1, batch_size=4)
     list(loader)
     with pyecho.trace(path):
         list(loader)
-    assert ranges == [
-        ("source", "pyecho"),
-        (None, "pyecho"),
-        ("augment", "pyecho"),
-        (None, "pyecho"),
-    ]
+    assert ranges == ["pyecho: source", None, "pyecho: augment", None] * (cuda is not None)

@@ -138,7 +138,7 @@ struct Block {
 // The memory that `pointer` points into; null for pageable memory.
 const Block* block_of(const void* pointer);
 void* allocate_device(size_t size, int device);
-void free_device(void* pointer);
+void free_device(void* pointer, Stream* stream = nullptr);  // in the order of a stream, or of all of its device
 void* allocate_pinned(size_t size);
 void free_pinned(Lock& lock, void* pointer);
 void register_host(void* pointer, size_t size);

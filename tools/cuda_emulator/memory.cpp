@@ -139,7 +139,7 @@ void* allocate_device(size_t size, int device) {
 }
 
 // CUDA waits for the device. Here the memory waits: a caller may hold Python's lock, which kernels need.
-void free_device(void* pointer) {
+void free_device(void* pointer, Stream* stream) {
   check_unsafe();
   Machine& m = machine();
   const Block block = find(address(pointer), Place::kDevice, false, kInvalidValue)->second;
@@ -151,8 +151,9 @@ void free_device(void* pointer) {
     std::memset(pointer, kFreed, size);
     std::free(pointer);
   };
+  if (stream) return issue(*stream, Kind::kMark, release);
   issue(*device.freeing, Kind::kMark, release,
-        points([&](const Stream& stream) { return stream.device == block.device; }));
+        points([&](const Stream& other) { return other.device == block.device; }));
 }
 
 void* allocate_pinned(size_t size) {

@@ -46,7 +46,7 @@ def register() -> None:
 
 def _register() -> None:
     names = torch._C._dispatch_get_registrations_for_dispatch_key("CUDA")
-    for name in [*names, *WHOLE]:
+    for name in {*names, *WHOLE}:  # older versions list some of both
         if name.startswith("aten::") and torch._C._dispatch_has_computed_kernel_for_dispatch_key(
             name, "CPU"
         ):

@@ -106,6 +106,19 @@ cudaError_t cudaFree(void* memory) {
   });
 }
 
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+  CALL(*pool = reinterpret_cast<cudaMemPool_t>(&machine().devices[checked(device)]));
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
+
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr, void* value) {
+  CALL(std::memcpy(value, &reinterpret_cast<Device*>(pool)->used_bytes, sizeof(uint64_t)));
+}
+
+cudaError_t cudaMallocAsync(void** memory, size_t size, cudaStream_t) { return cudaMalloc(memory, size); }
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) { CALL(free_device(memory, &stream_of(stream))); }
+
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return runtime(__func__, [&](Lock&) {
     *total = static_cast<size_t>(machine().settings.device_limit);
