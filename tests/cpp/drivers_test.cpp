@@ -46,11 +46,10 @@ TEST(Drivers, the_slot_of_an_item_whose_last_use_was_handed_out_can_be_reserved_
   for (const std::uint32_t threads : kDrivers) {
     EchoBuffer buffer({.plan = {.capacity = 64, .batch_size = 8}, .leaves = kItemLeaves, .threads = threads});
     std::uint64_t item = 0;
-    std::array<Reservation, 64> group{};
-    for (std::uint32_t count = 0; buffer.input().try_reserve(group, count) == Outcome::kOk;) {
-      for (const Reservation& reservation : std::span(group).first(count)) {
-        put_item(buffer, reservation, item++);
-      }
+    while (item < buffer.input().slots()) {  // no more: batches made meanwhile free slots, which are the loop's below
+      Reservation reservation{};
+      ASSERT_EQ(buffer.input().reserve(reservation, Clock::now() + 20s), Outcome::kOk);
+      put_item(buffer, reservation, item++);
     }
     for (int batch = 0; batch < 300; ++batch) {
       Lease lease;

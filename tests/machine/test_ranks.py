@@ -52,6 +52,7 @@ class Run:
         self.lengths = [lengths] if isinstance(lengths, int) else lengths
         self.factor, self.options = factor, options
         self.arrivals, self.source, self.segment_uses = arrivals, source, segment_uses
+        self.logs: dict[int, Any] = {}
 
     def __repr__(self) -> str:
         given = {"source": self.source, "arrivals": self.arrivals} | self.options
@@ -76,7 +77,7 @@ class Run:
             items = range(1000 * rank, 1000 * rank + self.lengths[rank])
         if self.arrivals:
             self.expected(rank, ranks)
-            factor = factor.replay(self.log)
+            factor = factor.replay(self.logs[rank])  # ranks are threads
         source = SOURCES[self.source](list(map(np.int64, items)))
         with segments_of(self.segment_uses):
             return loader_of(member, source, factor, threads=threads, **options)
@@ -128,7 +129,7 @@ class Run:
             unique=False,
         )
         arrivals = Arrivals(repeat(self.lengths[rank]), cycle(self.arrivals[rank]), pool)
-        self.log = {0: arrivals.log}
+        self.logs[rank] = {0: arrivals.log}
         seed = mix64((plan["seed"] + rank * GOLDEN_GAMMA) & MASK)
         return adaptive_iterations(arrivals, epoch=0, **plan | ({"seed": seed} if rank else {}))
 
