@@ -39,6 +39,7 @@ class Blocks:
             self.scratch = torch.empty(1, dtype=torch.uint8, device=self.device)
         self.size_bytes = 0  # of all blocks on the device
         self.count = 0
+        self._pinned: list[torch.Tensor] = []  # for the next blocks
         self._dtype = dtype
         self._fields = fields
         self._offsets: list[int] = []
@@ -68,6 +69,15 @@ class Blocks:
             block = Block(self, size_bytes)
         return block.pinned.data_ptr(), block
 
+    def pinned(self, size_bytes: int) -> torch.Tensor:
+        """Return pinned memory. PyTorch rounds up to powers of two: three may take that of two."""
+        if not self._pinned or self._pinned[-1].nbytes != size_bytes:
+            step = aligned(size_bytes)
+            count = 3 if 3 * step <= 2 << (step - 1).bit_length() else 1
+            memory = TorchAdapter.allocate(count * step)
+            self._pinned = [memory[n * step :][:size_bytes] for n in range(count)]
+        return self._pinned.pop()
+
     def leaves(self, memory: Any, rows: int, stream: Any) -> tuple[list[Any], bool]:
         """Return the leaves of a batch in memory, None for references; True if it is free."""
         if rows != self._rows:  # seldom: the last batch of an epoch may have fewer
@@ -96,7 +106,7 @@ class Block:
         self._blocks = blocks
         self._there: Any = None
         self._is_free = False
-        self.pinned = TorchAdapter.allocate(size_bytes)
+        self.pinned = blocks.pinned(size_bytes)
         self._free, self._arrived = _event(), _event()
         with on_stream(blocks.device, blocks.stream):  # PyTorch keeps it until this stream is done
             blocks.scratch.copy_(self.pinned[:1], non_blocking=True)

@@ -282,3 +282,13 @@ def test_a_state_fits_in_max_bytes_of_the_run_that_it_is_of(emulator):
         first_rows = next(batches)[:, 0].tolist()
         assert torch.cuda.max_memory_allocated() <= before + needed + BATCH * 20_000 + (1 << 20)
         assert [first_rows, *(batch[:, 0].tolist() for batch in batches)] == rest
+
+
+def test_pinned_blocks_take_little_more_than_their_bytes(emulator):
+    torch._C._host_emptyCache()
+    before = emulator.get("pinned_bytes")
+    rows = np.zeros((500, 18_000), np.uint8)  # 64 are 1.1 MiB, which PyTorch rounds up to 2
+    options = {"batch_size": BATCH, "prefetch": 4, "threads": 1}
+    loader = pyecho.torch.EchoLoader(rows, 1, device="cuda", **options)
+    next(iter(loader))
+    assert emulator.get("pinned_bytes") - before < 1.25 * (4 + 1 + 1) * BATCH * 18_000
