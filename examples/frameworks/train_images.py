@@ -28,7 +28,10 @@ class Images:
     """The whole data, on every rank: the loader deals indices to ranks and workers."""
 
     def __init__(self, folder):
-        self.files = sorted(Path(folder).glob("*/*"))
+        found = Path(folder).glob("*/*")
+        self.files = sorted(path for path in found if not path.name.startswith("."))
+        if not self.files:
+            raise SystemExit(f"no images in {folder}: it needs a folder for each class")
         names = sorted({path.parent.name for path in self.files})
         self.classes = {name: number for number, name in enumerate(names)}
 
