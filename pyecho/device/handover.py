@@ -56,8 +56,7 @@ class HandOver:
         self.stream = stream_lent_to(self, device)  # of copies
         self._spares = Spares(device, ahead=limit is None)
         self.sent_bytes = 0
-        self.lent_bytes = 0  # size of blocks to `borrow`
-        self.lends_few = False  # one at a time: they are for several items each
+        self.lent_bytes = 0  # size of blocks to `lend`
         self._ahead = ahead
         self._sends = sends
         self._keeps = keeps
@@ -67,8 +66,7 @@ class HandOver:
         self._waiting: deque[weakref.ref[Crossing]] = deque()  # to be sent
         self._there: weakref.WeakSet[Crossing] = weakref.WeakSet()  # with memory on the device
         self._taken: deque[Mark] = deque()  # where the consumer's stream was then
-        # Memory, its size, and its stream, from there on.
-        self._lent: deque[tuple[Any, int, Any, Mark]] = deque()
+        self._lent: deque[tuple[Any, Any, Mark]] = deque()  # memory, and its stream, from there on
 
     # ------------------------------------------------------------ any thread
 
@@ -117,23 +115,29 @@ class HandOver:
             found: list[torch.Tensor] = self.take(crossing)
         return found
 
-    def borrow(self, size_bytes: int) -> tuple[Any, Any]:
-        """Return memory, and its stream, that a thread in `computing` may write.
+    def lend(
+        self, leaves: list[Leaf], columns: list[Any], structure: Any, info: EchoInfo
+    ) -> Crossing:
+        """Return an item of which a thread in `computing` writes `leaves`, None among `columns`.
 
-        It is the consumer's if it has lent enough, else of pyecho's stream.
+        The block is the consumer's if there is one, else one of pyecho's stream. Then call `lent`.
         """
-        while self._lent:
-            memory, lent_bytes, stream, mark = self._lent.popleft()
-            if lent_bytes >= size_bytes:
-                wait(self.stream, mark.event)
-                return memory, stream
-        return self.allocated(size_bytes, self.stream), self.stream
+        crossing = Crossing(columns, structure, info)
+        crossing.parts = leaves
+        crossing.places = [(number, 1) for number, leaf in enumerate(columns) if leaf is None]
+        try:
+            crossing.memory, crossing.stream, mark = self._lent.popleft()
+            wait(self.stream, mark.event)
+        except IndexError:
+            crossing.memory = self.allocated(self.lent_bytes, self.stream)
+            crossing.stream = self.stream
+        crossing.copies = self.stream
+        return crossing
 
-    def arrive(self, crossings: list[Crossing]) -> None:
-        """Mark the end of what a thread in `computing` has written for items."""
-        arrived = self._mark(self.stream)
-        for crossing in crossings:
-            crossing.arrived = arrived
+    def lent(self, crossing: Crossing) -> Crossing:
+        """Mark the end of that."""
+        crossing.arrived = self._mark(self.stream)
+        return crossing
 
     def _mark_foreign(self, crossing: Crossing) -> None:
         crossing.foreign = self._tensors_there(crossing.leaves)
@@ -234,13 +238,12 @@ class HandOver:
         if not self._keeps:
             self._there.discard(crossing)
         if crossing.arrived is not None or crossing.made is not None:
-            stream, memory, size_bytes = self._current(), None, self.lent_bytes
-            most = 1 if self.lends_few else self._ahead
-            if self._sends and size_bytes and len(self._lent) < most:
-                memory = self.allocated(size_bytes, stream)
+            stream, memory = self._current(), None
+            if self._sends and self.lent_bytes and len(self._lent) < self._ahead:
+                memory = self.allocated(self.lent_bytes, stream)
             mark = self._mark(stream)
             if memory is not None:
-                self._lent.append((memory, size_bytes, stream, mark))
+                self._lent.append((memory, stream, mark))
             self._taken.append(mark)
             if len(self._taken) > self._ahead:
                 mark = self._taken.popleft()

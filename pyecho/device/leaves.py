@@ -38,11 +38,6 @@ class Leaf(NamedTuple):
         """Bytes of its elements, which lie side by side."""
         return math.prod(self.shape) * self.dtype.itemsize
 
-    def rows(self, first: int, count: int) -> Leaf:
-        """Return so many rows of a leaf in C order."""
-        begin = self.begin + first * self.strides[0] * self.dtype.itemsize
-        return self._replace(shape=(count, *self.shape[1:]), begin=begin)
-
 
 def leaf_of(dtype: torch.dtype, shape: Sequence[int], begin: int = 0) -> Leaf:
     """Return a leaf in C order."""
@@ -122,11 +117,11 @@ class Conversion:
             self.size_bytes = aligned(begin + after.size_bytes)
             before = leaf
 
-    def run(self, memory: _core.TorchMemory | torch.Tensor, into: Any, to: int = 0) -> None:
-        """Convert from a block to a new one, which begins at `to`, on the current stream."""
-        dtype = self._dtype
+    def run(self, memory: _core.TorchMemory | torch.Tensor, into: Any) -> None:
+        """Convert from a block to new memory, on the current stream."""
+        dtype, to = self._dtype, 0
+        assert dtype is not None
         for run in self._runs:
-            assert dtype is not None
             source = run[0].dtype
             end = run[-1].begin + run[-1].size_bytes
             count = (end - run[0].begin) // source.itemsize

@@ -17,7 +17,7 @@ from pyecho.config import Config
 from pyecho.device.blocks import Blocks
 from pyecho.device.crossing import Crossing
 from pyecho.device.handover import HandOver
-from pyecho.device.leaves import ALIGNMENT, functions
+from pyecho.device.leaves import functions
 from pyecho.device.place import Device, present_device
 from pyecho.device.pool import DeviceEcho
 from pyecho.device.runtime import runtime
@@ -32,10 +32,6 @@ from pyecho.source import Source
 
 AHEAD = 3
 """Batches beyond `prefetch` that a consumer takes before it waits for its stream."""
-TOGETHER_BYTES, MOST_TOGETHER = 4 << 20, 16
-"""Batches that a pool makes together have so many bytes, and are so many, at most."""
-SHARE_OF_POOL = 40
-"""And this part of the pool, since three such blocks and slots for one are there beside it."""
 
 
 def device_pipeline(
@@ -202,22 +198,9 @@ def _device_echo(
         shards=None,
     )
     staging_fitted = fitted._replace(config=staged, capacity=1)
-    held = max(MOST_TOGETHER, -(-config.batch_size // chunk))  # chunks, until they cross
+    held = -(-config.batch_size // chunk)  # chunks, until a batch crosses with them
     staging = example_echo(source, staging_fitted, first, adapter, held=held)
-    most = _most_together(fitted, leaves_of(staging.spec), handover)
-    fitted = fitted._replace(slots_ahead=1 + (most - 1) * chunk)
-    return DeviceEcho(staging, fitted, adapter, handover, chunk=chunk, most=most)
-
-
-def _most_together(fitted: Fitted, fields: list[Field], handover: HandOver) -> int:
-    """Return how many batches may be drawn at once: few of a small pool."""
-    batch_size = fitted.config.batch_size or 1
-    sizes = [batch_size * field.size_bytes for field in fields if not field.by_reference]
-    if handover.limit is not None or any(size % ALIGNMENT for size in sizes):
-        return 1  # or leaves would not begin as those of one batch do
-    batches = fitted.capacity // batch_size
-    most = max(batches // SHARE_OF_POOL, min(2, batches // 8))
-    return max(1, min(most, MOST_TOGETHER, TOGETHER_BYTES // max(1, sum(sizes))))
+    return DeviceEcho(staging, fitted._replace(slots_ahead=1), adapter, handover, chunk=chunk)
 
 
 def _check_leaf(adapter: Adapter, path: str, leaf: Any) -> None:

@@ -37,8 +37,7 @@ class Device:
     echo
         Example echoing: copy every example once into a pool on the device, and assemble the same
         batches there. False: batches are assembled in pinned memory, and every batch is copied.
-        Batch echoing copies every item once in any case. Small batches of a large pool are made in
-        groups, of up to 4 MiB: a leaf that is kept keeps the memory of its group.
+        Batch echoing copies every item once in any case.
     dtype
         Dtype to convert tensors to on the device, so that smaller ones cross the link: those of
         uint8 or floating point numbers with axes of their own (batches of images, not of labels).

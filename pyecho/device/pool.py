@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from itertools import chain
 from typing import Any
 
@@ -19,7 +18,7 @@ from pyecho._core import (
 )
 from pyecho.device.crossing import Crossing
 from pyecho.device.handover import HandOver
-from pyecho.device.leaves import Conversion, Leaf, conversion_of, leaves_in, size_of
+from pyecho.device.leaves import leaves_in, size_of
 from pyecho.device.pinned import hosts_of
 from pyecho.device.tables import Tables
 from pyecho.fitted import Fitted
@@ -37,8 +36,7 @@ class DeviceEcho:
 
     All of it happens in the order of pyecho's stream: chunks of fresh examples cross in one copy
     with the numbers of slots, are scattered into the slots that the plan gives them, and batches
-    are gathered from slots, in groups: those for which all examples are there are drawn together,
-    and are views of one block. No slot is stored to again before the group that reads it last.
+    are gathered from slots. A slot that is stored to again after its last use needs no protection.
 
     A link's thread calls `take`, in `HandOver.computing`; see `pyecho.run.pipeline.Echo`.
     """
@@ -51,7 +49,6 @@ class DeviceEcho:
         handover: HandOver,
         *,
         chunk: int,  # most examples of a chunk
-        most: int,  # batches of a group
     ) -> None:
         self.lists = staging.lists
         self.stage = staging.stage
@@ -64,22 +61,15 @@ class DeviceEcho:
         self._handover = handover
         self._fields, self._structure = flatten(self.spec)
         self._to_tensor: Any = adapter.decoder(self._fields)
-        self._chunk = chunk
         # With an adaptive factor, chunks that have arrived are taken before each batch.
         self._polled_rows = chunk if config.adaptive is not None else 0
-        self._most = most
-        self._together = 1  # batches of the next group, at most: twice as many as of the last one
-        self._drawn: deque[tuple[Crossing, int, int]] = deque()  # and their uses, and first ones
-        self._over = False  # the iteration, after these
         # A column is one leaf of several examples: a tensor, or a list if it travels by reference.
         self._chunks: list[tuple[Any, list[Any]]] = []  # slots and columns, not stored yet
         self._tables: Tables | None = None  # of the examples in slots, once there was a chunk
         self._references: list[list[Any]] = [
             [None] * self.plan.slots for field in self._fields if field.by_reference
         ]
-        self._batch_size = config.batch_size or 0
-        self.most_rows = max(chunk, most * self._batch_size)
-        self._most_waiting = max(self._batch_size, most * chunk)  # of fresh examples
+        self.most_rows = max(chunk, config.batch_size or 0)
         self._failure: BaseException | None = None
         self._ended = False  # the input
         self._iterations = self._delivered = self._dropped = 0  # the last two of one iteration
@@ -88,20 +78,14 @@ class DeviceEcho:
     @property
     def at_end(self) -> bool:
         """True if everything was taken."""
-        return bool(self.plan.at_end) and not self.is_ahead
-
-    @property
-    def is_ahead(self) -> bool:
-        """True if what comes next was drawn: it is in no state any more."""
-        return self._over or bool(self._drawn)
+        return bool(self.plan.at_end)
 
     def begin(self, saved: Snapshot, reading: Reading) -> None:
         """Begin where a snapshot was taken, or afresh."""
         at, unspent = saved.at, saved.unspent
         self._chunks.clear()
-        self._drawn.clear()
         self._failure = None
-        self._ended = self._over = False
+        self._ended = False
         self._iterations, self._delivered, self._dropped = at.iterations, at.delivered, 0
         follows, staged = Position(), None
         if saved.is_fresh:
@@ -158,14 +142,24 @@ class DeviceEcho:
         An error of the source is raised after every use of the items before it, unless the device
         fails meanwhile.
         """
-        if not self.is_ahead:
+        while True:
+            while 0 < self._polled_rows <= self.plan.room and self._pull(wait=False):
+                pass
+            complete = self.plan.advance()
+            self.plan.check_log()
+            if complete is None:
+                break
+            if not complete:
+                self._pull(wait=True)
+                continue
             with span("echo"):
-                self._draw()
-        if self._drawn:
-            batch, uses, fresh = self._drawn.popleft()
-            self._counts = self._counts[0] + uses, self._counts[1] + fresh
-            return batch
-        self._over = False
+                batch = self._batch()
+            if batch is not None:
+                self._delivered += 1
+                return batch
+            self._dropped += 1  # it is too short for drop_last
+        self._iterations += 1
+        self._delivered = self._dropped = 0
         if self._failure is not None and self.plan.at_end:
             failure, self._failure = self._failure, None
             try:
@@ -173,35 +167,6 @@ class DeviceEcho:
             finally:
                 del failure  # its traceback has this frame
         raise StopIteration
-
-    def _draw(self) -> None:
-        """Draw a batch, and those for which everything is there; or meet the end."""
-        drawn: list[tuple[Any, EchoInfo]] = []
-        try:
-            while not self._over and len(drawn) < self._together:
-                while 0 < self._polled_rows <= self.plan.room and self._pull(wait=False):
-                    pass
-                complete = self.plan.advance()
-                self.plan.check_log()
-                if complete is None:
-                    self._over = True
-                    self._iterations += 1
-                    self._delivered = self._dropped = 0
-                elif complete:
-                    slots, source_index, use = self.plan.take()
-                    if len(slots):
-                        drawn.append((slots, EchoInfo(source_index, use)))
-                        self._delivered += 1
-                    else:
-                        self._dropped += 1  # it is too short for drop_last
-                elif not drawn:
-                    self.plan.release()
-                    self._pull(wait=True)
-                elif self.plan.room < self._chunk or not self._pull(wait=False):
-                    break
-        finally:  # the loader may be paused
-            if drawn:
-                self._gather(*zip(*drawn, strict=True))
 
     def _pull(self, *, wait: bool) -> bool:
         """Take a chunk, or the end of a pass. Return False if there is none, or the input ends."""
@@ -237,7 +202,7 @@ class DeviceEcho:
 
     def _add(self, slots: Any, columns: list[Any]) -> None:
         """Have columns stored in these slots, at the latest with the next batch."""
-        if sum(len(slots) for slots, _ in self._chunks) + len(slots) > self._most_waiting:
+        if sum(len(slots) for slots, _ in self._chunks) + len(slots) > self.most_rows:
             self._store(np.empty(0, np.int64))
         self._chunks.append((slots, columns))
 
@@ -263,49 +228,26 @@ class DeviceEcho:
                 self._tables.store(index.narrow(0, 0, stored), tensors)
         return index.narrow(0, stored, len(more))  # a slice would call the driver
 
-    def _layout(self, rows: int) -> tuple[list[Leaf], Conversion, int]:
-        """Return the leaves of a block, their conversion, and where that begins, in the block."""
+    def _batch(self) -> Crossing | None:
+        slots, source_index, use = self.plan.take()
+        if len(slots) == 0:
+            return None
+        index = self._store(slots)
         tables: Any = self._tables
-        leaves = tables.layout(rows)
-        return leaves, conversion_of(tuple(leaves), self._handover.dtype), size_of(leaves)
-
-    def _gather(self, slots: Any, infos: Any) -> None:
-        """Make batches of the examples in slots."""
-        handover, counts = self._handover, [len(some) for some in slots]
-        index = self._store(np.concatenate(slots))
-        leaves, conversion, begin = self._layout(len(index))
-        made = [
-            leaf if after is None else after._replace(begin=begin + after.begin)
-            for leaf, after in zip(leaves, conversion.after, strict=True)
+        leaves = tables.layout(len(slots))
+        self._handover.lent_bytes = size_of(tables.layout(self.most_rows))
+        lists = iter(self._references)
+        columns = [
+            list(map(next(lists).__getitem__, slots)) if field.by_reference else None
+            for field in self._fields
         ]
-        memory, stream = handover.borrow(begin + conversion.size_bytes)
-        rows = 0
-        for count, some, info in zip(counts, slots, infos, strict=True):
-            lists = iter(self._references)
-            columns = [
-                list(map(next(lists).__getitem__, some)) if field.by_reference else None
-                for field in self._fields
-            ]
-            crossing = Crossing(columns, self._structure, info)
-            crossing.parts = [leaf.rows(rows, count) for leaf in made]
-            crossing.places = [(place, 1) for place, each in enumerate(columns) if each is None]
-            crossing.memory, crossing.stream, crossing.copies = memory, stream, handover.stream
-            crossing.converts = False
-            self._drawn.append((crossing, count, int(np.count_nonzero(info.use == 0))))
-            rows += count
-        try:
-            with torch.inference_mode(False), torch.no_grad():
-                self._tables.read(index, memory, leaves)  # type: ignore[union-attr]
-                conversion.run(memory, memory, begin)
-            handover.arrive([crossing for crossing, *_ in self._drawn])
-        except BaseException:
-            self._drawn.clear()
-            raise
-        self.plan.release()
-        self._together = max(self._together, min(self._most, 2 * len(counts)))
-        _, conversion, begin = self._layout(self._together * self._batch_size)
-        handover.lent_bytes = begin + conversion.size_bytes
-        handover.lends_few = self._together > 1
+        info = EchoInfo(source_index, use)
+        crossing = self._handover.lend(leaves, columns, self._structure, info)
+        with torch.inference_mode(False), torch.no_grad():
+            tables.read(index, crossing.memory, leaves)
+        emitted, fresh = self._counts
+        self._counts = emitted + len(use), fresh + int(np.count_nonzero(use == 0))
+        return self._handover.lent(crossing)
 
     # ------------------------------------------------------------ states
 

@@ -60,8 +60,6 @@ def add_augmentation(
 class HostEcho:
     """A native stage that reads the source and echoes. See `pyecho.run.pipeline.Echo`."""
 
-    is_ahead = False
-
     def __init__(
         self,
         stage: Any,

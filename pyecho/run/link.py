@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
@@ -14,7 +14,7 @@ from pyecho.fitted import queue_of
 from pyecho.items.sharing import own
 from pyecho.items.spec import EchoInfo
 from pyecho.run.trace import span
-from pyecho.state.position import BATCH, END, LAST_END, Position, Snapshot, with_ends
+from pyecho.state.position import BATCH, LAST_END, Position, Snapshot, with_ends
 
 
 def to_state(emission: Any) -> list[Any]:
@@ -35,8 +35,6 @@ class Link:
     The order is kept: threads take turns in taking an emission and a place in the queue, and fill
     their places in any order. An exception reaches the consumer instead of the result.
     """
-
-    is_ahead = False
 
     def __init__(
         self,
@@ -95,8 +93,6 @@ class Link:
         """
         from pyecho.state.plain import encoded  # only states need it
 
-        with self._within():
-            self._made += self._drawn_ahead()
         queue = self.queue._state(payload=True, with_held=False)
         made: list[list[Any]] = [[BATCH, *self._to_state(each)] for each in queue["columns"][0]]
         made = with_ends(made, queue, queue["iterations"] - self._before) + list(self._made)
@@ -106,19 +102,6 @@ class Link:
             plain = [encoded(own(each), saved) for each in batch[:1]]
             entries.append([kind, *plain, *map(saved, batch[1:])])
         return [queue["iterations"], queue["delivered"], entries]
-
-    def _drawn_ahead(self) -> Iterator[list[Any]]:
-        """Make what the node upstream has no more in its state."""
-        while self._upstream.is_ahead:
-            try:
-                emission = self._upstream.take()
-            except StopIteration:
-                yield [LAST_END if self._upstream.at_end else END]
-                self._epoch, self._number = self._epoch + 1, 0
-                continue
-            made = self._make(emission, self._epoch, self._number)
-            self._number += 1
-            yield [BATCH, *self._to_state(made)]
 
     def work(self) -> None:
         """Make one result after the other, until the last end or until a stage stops or pauses."""

@@ -41,7 +41,6 @@ class Echo(Protocol):
     stage: Any  # the native stage that reads the source, and fails if its thread does
     spec: Any  # of an example; None in batch echoing
     lists: tuple[bool, ...]  # which lists in a batch of the source are columns
-    is_ahead: bool  # True if `take` would return, or raise, what no state of it has any more
 
     @property
     def at_end(self) -> bool:

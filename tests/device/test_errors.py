@@ -2,7 +2,6 @@
 
 import gc
 import weakref
-from contextlib import suppress
 
 import pytest
 import torch
@@ -117,11 +116,9 @@ def test_a_copy_that_fails_is_the_error_of_the_consumer_and_the_next_epoch_is_wh
     for nth in range(1, HostHandOver.copies + 1):
         monkeypatch.setattr(HostHandOver, "failing", HostHandOver.copies + nth)
         emitted = []
-        with suppress(RuntimeError):
+        with pytest.raises(RuntimeError, match="the copy failed"):
             emitted.extend(loader)
-        # How many batches cross together depends on the times of threads.
-        assert (len(emitted) < expected) == (HostHandOver.copies >= HostHandOver.failing)
-        monkeypatch.setattr(HostHandOver, "failing", 0)
+        assert len(emitted) < expected
         assert len(list(loader)) == expected
 
 

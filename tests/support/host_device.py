@@ -67,7 +67,6 @@ def as_the_device(monkeypatch):
     for name, made in {
         "pipeline.present_device": lambda device: device,
         "pipeline.runtime": lambda: None,
-        "pipeline._most_together": lambda *of: 3 if of[-1].limit is None else 1,
         "pipeline.HandOver": HostHandOver,
         "handover.stream_lent_to": lambda owner, device: HostStream(),
         "handover.new_memory": _new_memory,

@@ -22,9 +22,9 @@ namespace py = pybind11;
 namespace pyecho::bindings {
 namespace {
 
-// A Plan and its slots, for an executor that stores the examples elsewhere (on a device). A slot whose last use is in a
-// batch is not reused before release(), so an executor may take several batches, and do all stores before all reads.
-// The pool, the batch and the examples that are offered while it waits for some have a slot each.
+// A Plan and its slots, for an executor that stores the examples elsewhere (on a device). A slot whose last use is
+// in a batch is not reused before that batch has been taken, so an executor may do all stores of a batch before all of
+// its reads. The pool, the batch and the examples that are offered while it waits for some have a slot each.
 class SlotPlan {
  public:
   explicit SlotPlan(const EchoConfig& config)
@@ -55,7 +55,6 @@ class SlotPlan {
     run_to_end(replay);
     view_.publish(plan_);
     free_ = replay.free_slots();
-    left_.clear();
     return py::make_tuple(items_of(replay, unspent), replay.passes_fed(), plan_.open_items(), replay.batches_drawn());
   }
 
@@ -99,7 +98,7 @@ class SlotPlan {
     view_.publish(plan_);
     rows_ += drawn;
     plan_.take_left(
-        [this](std::span<const std::uint32_t> slots) { left_.insert(left_.end(), slots.begin(), slots.end()); });
+        [this](std::span<const std::uint32_t> slots) { free_.insert(free_.end(), slots.begin(), slots.end()); });
     if (outcome == Outcome::kEmpty) {
       return false;
     }
@@ -112,7 +111,7 @@ class SlotPlan {
   }
 
   // Adds so many examples, at most room(), and returns their slots. There is room for a batch once advance() has
-  // returned false and release() was called.
+  // returned false.
   py::array_t<std::int64_t> offer(std::size_t examples) {
     if (examples > free_.size()) {
       throw py::value_error("the pool has no room for so many examples");
@@ -135,23 +134,16 @@ class SlotPlan {
                                      array_of<std::int32_t>(rows, [&](std::size_t i) { return uses_[i].ordinal; }));
     for (const Use& use : std::span(uses_).first(rows_)) {
       if (use.last) {
-        left_.push_back(use.slot);
+        free_.push_back(use.slot);
       }
     }
     rows_ = 0;
     return taken;
   }
 
-  // Ends the reads of the batches that were taken: slots that they have left are free.
-  void release() {
-    free_.insert(free_.end(), left_.begin(), left_.end());
-    left_.clear();
-  }
-
  private:
   void free_all() {
     rows_ = 0;
-    left_.clear();
     free_.resize(slots_);
     std::iota(free_.rbegin(), free_.rend(), 0U);  // slot 0 is taken first
   }
@@ -164,7 +156,6 @@ class SlotPlan {
   std::vector<Use> uses_;            // of the open batch
   std::uint32_t rows_ = 0;           // of them, drawn so far
   std::vector<std::uint32_t> free_;  // slots without an example
-  std::vector<std::uint32_t> left_;  // those that batches since release() may have read
 };
 
 }  // namespace
@@ -180,7 +171,6 @@ void register_slot_plan(py::module_& module) {
       .def("advance", guarded<SlotPlan>(&SlotPlan::advance))
       .def("offer", guarded<SlotPlan>(&SlotPlan::offer), py::arg("examples"))
       .def("take", guarded<SlotPlan>(&SlotPlan::take))
-      .def("release", guarded<SlotPlan>(&SlotPlan::release))
       .def("end_pass", guarded<SlotPlan>(&SlotPlan::end_pass))
       .def("end_input", guarded<SlotPlan>(&SlotPlan::end_input))
       .def("check_log", guarded<SlotPlan>(&SlotPlan::check_log))
