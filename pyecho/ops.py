@@ -116,7 +116,9 @@ class Window(Operation):
 
     def __hash__(self) -> int:
         """Return the hash of what is equal: offsets may be a dict."""
-        return hash(repr(self))
+        offsets = self.offsets
+        plain = tuple(offsets.items()) if isinstance(offsets, Mapping) else offsets
+        return hash((plain, self.axis, self.anchors, self.stride))
 
     def _plain(self, axes: int, names: tuple[str, ...], leaf: int) -> Plain:
         offsets = self.offsets
@@ -140,14 +142,18 @@ class Window(Operation):
 
 def _offsets(given: Any) -> int | tuple[int, ...]:
     """Return one number, or several, as Python's."""
-    if isinstance(given, Iterable):
+    if _is_sequence(given):
         return _whole("offsets", given)
     return _whole("offsets", [given])[0]
 
 
+def _is_sequence(given: Any) -> bool:
+    return isinstance(given, Iterable) and getattr(given, "ndim", 1) > 0  # an array of one number
+
+
 def _whole(what: str, given: Any) -> tuple[int, ...]:
     """Return whole numbers as Python's."""
-    if not isinstance(given, Iterable):
+    if not _is_sequence(given):
         raise ConfigError(f"Window needs {what} as a sequence of whole numbers, got {given!r}")
     if not 0 < (count := len(given) if isinstance(given, Sized) else 1) <= MOST_OFFSETS:
         raise ConfigError(f"Window needs from 1 to {MOST_OFFSETS:,} {what}, got {count:,}")

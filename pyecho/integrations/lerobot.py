@@ -73,16 +73,21 @@ def windows(dataset: Any, delta_timestamps: Deltas | None = None) -> dict[Any, l
 
 
 class Chunks:
-    """What `chunks` returns: a source of chunks by index.
+    """A source of chunks by index, see `chunks`.
 
     A chunk has the keys of a sample. Its leaves have a first axis of frames, those of `index` the
     anchors alone, and never go beyond an episode: there the first or last frame is repeated. All
-    anchors of a chunk have one task. Each is in one chunk, and chunks of an episode are of about
-    one size.
+    anchors of a chunk have one task, and the same texts. Each is in one chunk, and chunks of an
+    episode are of about one size.
     """
 
     def __init__(self, dataset: Any, frames: int, delta_timestamps: Deltas | None = None) -> None:
         frames = checked_int("frames", frames, 1, 2**31)
+        if len(dataset.hf_dataset) == 0:
+            raise ConfigError(
+                "the dataset has no rows, or was recorded here and has not read them: open it anew "
+                "by LeRobotDataset(repo_id, root)"
+            )
         if dataset.image_transforms is not None:
             raise ConfigError(
                 "chunks are decoded once and used several times, so the dataset's image_transforms "
@@ -101,8 +106,10 @@ class Chunks:
         )
         self._images = {key: rows for [key], rows in zip(images, others, strict=True)}
         known = [key for key in NUMBERED if key in numbers]
-        self._table = self._rows.select_columns(known)[:]
-        changes = np.any([np.diff(column) != 0 for column in self._table.values()], axis=0)
+        self._texts = [key for key in dataset.features if key not in kinds]
+        alike = dataset.hf_dataset.select_columns([*known, *self._texts]).with_format("numpy")
+        self._table = alike[:]
+        changes = np.any([each[1:] != each[:-1] for each in self._table.values()], axis=0)
         ends = [*(np.flatnonzero(changes) + 1).tolist(), len(changes) + 1]
         self._ranges: list[tuple[int, int]] = []
         for begin, end in pairwise([0, *ends]):
@@ -121,7 +128,8 @@ class Chunks:
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return a chunk, decoded."""
         dataset, (begin, end) = self._dataset, self._ranges[index]
-        episode, task, *subtask = (int(column[begin]) for column in self._table.values())
+        alike = {key: column[begin] for key, column in self._table.items()}
+        episode = int(alike["episode_index"])
         start, stop = np.searchsorted(self._table["episode_index"], [episode, episode + 1]).tolist()
         wanted = {
             key: np.arange(begin + first, end + last)
@@ -144,14 +152,15 @@ class Chunks:
             chunk[key] = leaf[places - first] if is_pad.any() else leaf
             if key in self._offsets:
                 chunk[f"{key}_is_pad"] = is_pad
-        chunk["task"] = dataset.meta.tasks.iloc[task].name
-        if subtask and dataset.meta.subtasks is not None:
-            chunk["subtask"] = dataset.meta.subtasks.iloc[subtask[0]].name
+        chunk |= {key: str(alike[key]) for key in self._texts}
+        chunk["task"] = dataset.meta.tasks.iloc[int(alike["task_index"])].name
+        if "subtask_index" in alike and dataset.meta.subtasks is not None:
+            chunk["subtask"] = dataset.meta.subtasks.iloc[int(alike["subtask_index"])].name
         return chunk
 
     @property
     def fields(self) -> dict[str, Field]:
-        """What the loader's ``fields=`` needs: chunks differ in size."""
+        """The ``fields=`` of the loader, since chunks differ in size."""
         found = {}
         for key, leaf in self[0].items():
             if not isinstance(leaf, str):

@@ -70,7 +70,9 @@ class Trace:
         if path and (not path.parent.is_dir() or (path.exists() and not path.is_file())):
             raise ConfigError(f"a trace needs the path of a file in an existing folder, got {path}")
         torch = sys.modules.get("torch")
-        nvtx = torch.cuda.nvtx if torch is not None and torch.version.cuda else None
+        # Another thread may be importing it: then it has not all of its modules.
+        has_cuda = getattr(getattr(torch, "version", None), "cuda", None)
+        nvtx = getattr(getattr(torch, "cuda", None), "nvtx", None) if has_cuda else None
         with _changing:
             running = _running and _running()
             if running is None:

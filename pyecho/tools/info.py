@@ -70,10 +70,10 @@ def collect_cuda() -> dict[str, Any]:
 
 
 def _way_of_copies() -> dict[str, Any] | None:
-    """Return what batches cross with; None without PyTorch."""
+    """Return what batches cross with; None without PyTorch, or with one that cannot be imported."""
     try:
         from pyecho.device import leaves, runtime
-    except ImportError:
+    except (ImportError, OSError):  # or a library that PyTorch lacks
         return None
     return {
         "runtimes": {library._name: lacking for library, lacking in runtime.libraries()},
@@ -104,8 +104,11 @@ def as_text(facts: dict[str, Any]) -> str:
         lines["devices"] = ", ".join(facts["cuda_devices"])
     if copies := facts["cuda_copies"]:
         lines["copies"] = "by native threads" if copies["native"] else "by PyTorch"
-        for path, lacking in copies["runtimes"].items():
-            lines["runtime"] = f"{path}, " + (f"no {', '.join(lacking)}" if lacking else "complete")
+        lines["runtime"] = "; ".join(
+            f"{path}, " + (f"no {', '.join(lacking)}" if lacking else "complete")
+            for path, lacking in copies["runtimes"].items()
+        )
+        lines["runtime"] = lines["runtime"] or "none is loaded"
         lines["of PyTorch"] = "complete" if copies["torch_functions"] else "functions are missing"
     return columns(list(lines.items()), str.ljust, gap=2)
 

@@ -65,12 +65,21 @@ def test_mode_of_huge_pages_is_the_one_in_brackets(monkeypatch, tmp_path, conten
 
 
 def test_the_way_of_copies_and_what_is_missing_for_a_better_one_are_told():
-    lacking = {"/lib/libcudart.so.13": ["cudaMemcpyAsync"]}
+    lacking = {"/lib/libcudart.so.13": ["cudaMemcpyAsync"], "/lib/libcudart.so.12": []}
     copies = {"runtimes": lacking, "torch_functions": True, "native": False}
     there = {"cuda_missing": "", "cuda_devices": ["H200"], "cuda_copies": copies}
     text = info.as_text(info.collect() | NO_CUDA | there)
     assert "copies         by PyTorch\n" in text
-    assert "libcudart.so.13, no cudaMemcpyAsync\n" in text
+    assert "libcudart.so.13, no cudaMemcpyAsync; /lib/libcudart.so.12, complete\n" in text
+
+
+def test_a_torch_that_lacks_a_library_is_none(monkeypatch):
+    class Broken:
+        def __getattr__(self, name):
+            raise OSError("libcublas.so.13: cannot open shared object file")
+
+    monkeypatch.setitem(sys.modules, "pyecho.device", Broken())
+    assert info._way_of_copies() is None
 
 
 def test_machine_is_what_this_process_may_have():

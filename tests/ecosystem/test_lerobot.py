@@ -2,6 +2,7 @@
 
 import importlib
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -45,6 +46,7 @@ def make(request, tmp_path_factory):
         "observation.state": {"dtype": "float32", "shape": (3,), "names": None},
         "action": {"dtype": "float32", "shape": (2,), "names": None},
         "is_good": {"dtype": "bool", "shape": (1,), "names": None},
+        "words": {"dtype": "string", "shape": (1,), "names": None},
     }
     options = {"use_videos": request.param == "video", "vcodec": "h264"}
     dataset = LeRobotDataset.create("some/data", FPS, features, root, **options)
@@ -59,6 +61,7 @@ def make(request, tmp_path_factory):
                     "observation.state": rng.normal(size=3).astype(np.float32),
                     "action": np.array([episode, frame], np.float32),
                     "is_good": np.array([frame % 2 == 0]),
+                    "words": "left" if frame < 8 else "right",
                     "task": "push" if frame < 15 else "pull",
                 }
             )
@@ -150,6 +153,8 @@ def test_wrong_arguments_are_refused(make):
         lerobot.chunks(dataset, frames=8, delta_timestamps={"action": [0.05]})
     with pytest.raises(pyecho.ConfigError, match=r"the key 'actions', and the dataset has"):
         lerobot.windows(dataset, {"actions": [0]})
+    with pytest.raises(pyecho.ConfigError, match="open it anew"):  # as after recording
+        lerobot.chunks(SimpleNamespace(image_transforms=None, hf_dataset=[]), frames=8)
     with pytest.raises(pyecho.ConfigError, match="image_transforms"):
         lerobot.chunks(make(image_transforms=torch.nn.Identity()), frames=8)
 

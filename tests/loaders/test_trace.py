@@ -1,8 +1,10 @@
 """pyecho.trace(): what is recorded, and the file."""
 
 import os
+import sys
 import threading
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -217,6 +219,13 @@ def test_forked_child_writes_nothing(path):
             trace.__exit__(None, None, None)
             os._exit(path.exists())
         assert os.waitpid(child, 0)[1] == 0
+    assert path.exists()
+
+
+def test_a_trace_begins_while_another_thread_imports_torch(path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+    with pyecho.trace(path):
+        pass
     assert path.exists()
 
 

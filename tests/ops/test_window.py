@@ -147,6 +147,10 @@ def test_windows_that_mean_the_same_are_equal_and_written_alike():
     one = ops.Window({"b": range(3), "a": [np.int64(0)]}, anchors=[0, -2])
     other = ops.Window({"a": (0,), "b": [0, 1, 2]}, 0, (0, -2))
     assert one == other
+    assert len({ops.Window([0], axis) for axis in (1, np.int64(1), True)}) == 1
+    assert ops.Window(np.array(3)) == ops.Window(3)
+    with pytest.raises(ConfigError, match="anchors as a sequence"):
+        ops.Window(3, anchors=np.array(3))
     assert (repr(one), hash(one)) == (repr(other), hash(other))
 
 

@@ -18,7 +18,7 @@ enum class [[nodiscard]] Outcome : unsigned char {
   kForked,     // this process is a fork of the one that made the object; its threads stayed there
 };
 
-// What a std::bad_alloc means to a user.
+// The text of a std::bad_alloc for users.
 inline constexpr const char* kNoMemory = "the system has no more memory; lower shuffle_buffer, batch_size or prefetch";
 
 using Clock = std::chrono::steady_clock;
